@@ -1,0 +1,118 @@
+"""IEG = (V, E, σ, δ): the inference execution graph (section 2.1 of the source)."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Literal, Self
+
+from pydantic import Field, model_validator
+
+from iegopt.spec.base import Identifier, Name, Spec
+from iegopt.spec.quantities import Bytes, Seconds
+from iegopt.spec.stage import StageSpec
+
+__all__ = ["AffinityRule", "EdgeKind", "EdgeSpec", "GraphSpec"]
+
+
+class EdgeKind(StrEnum):
+    DATA = "data"
+    CONTROL = "control"
+
+
+class EdgeSpec(Spec):
+    """A dependency. ``bytes`` is δ(e), 0 on a control edge; ``kv`` marks a KV cache, which may be
+    compressed and streamed on its way."""
+
+    source: Identifier = Field(alias="from")
+    target: Identifier = Field(alias="to")
+    kind: EdgeKind = EdgeKind.DATA
+    bytes: Bytes = 0
+    kv: bool = False
+
+    @model_validator(mode="after")
+    def _control_is_empty(self) -> Self:
+        if self.kind is EdgeKind.CONTROL and self.bytes:
+            raise ValueError(f"control edge {self.source} -> {self.target} bears {self.bytes} bytes: expected 0")
+        if self.source == self.target:
+            raise ValueError(f"edge from {self.source} to itself")
+        return self
+
+
+class AffinityRule(Spec):
+    """Stages that share a group of a level, or (``apart``) must not. Preferred ones cost ``penalty`` seconds."""
+
+    stages: tuple[Identifier, ...] = Field(min_length=2)
+    level: Literal["site", "domain", "host", "rack", "datacenter"]
+    apart: bool = False
+    required: bool = True
+    penalty: Seconds = 0.0
+
+
+class GraphSpec(Spec):
+    """A DAG of stages. Cycles, dangling ends and duplicate ids are refused."""
+
+    name: Name = "graph"
+    stages: tuple[StageSpec, ...] = Field(min_length=1)
+    edges: tuple[EdgeSpec, ...] = ()
+    affinity: tuple[AffinityRule, ...] = ()
+
+    @model_validator(mode="after")
+    def _well_formed(self) -> Self:
+        ids = [stage.id for stage in self.stages]
+        known = set(ids)
+        if len(known) != len(ids):
+            twice = next(i for i in ids if ids.count(i) > 1)
+            raise ValueError(f"stage id {twice} stands twice")
+        pairs: set[tuple[str, str]] = set()
+        for number, edge in enumerate(self.edges):
+            for end in (edge.source, edge.target):
+                if end not in known:
+                    raise ValueError(f"edges.{number}: no stage is called {end}")
+            if (edge.source, edge.target) in pairs:
+                raise ValueError(f"edges.{number}: a second edge from {edge.source} to {edge.target}")
+            pairs.add((edge.source, edge.target))
+        for number, rule in enumerate(self.affinity):
+            for end in rule.stages:
+                if end not in known:
+                    raise ValueError(f"affinity.{number}: no stage is called {end}")
+        self.topological_order()
+        return self
+
+    def topological_order(self) -> tuple[int, ...]:
+        """Indices of the stages, predecessors first, ties in file order.
+
+        Raises
+        ------
+        ValueError
+            Naming the stages of a cycle.
+        """
+        index = {stage.id: i for i, stage in enumerate(self.stages)}
+        successors: list[list[int]] = [[] for _ in self.stages]
+        waiting = [0] * len(self.stages)
+        for edge in self.edges:
+            successors[index[edge.source]].append(index[edge.target])
+            waiting[index[edge.target]] += 1
+        ready = [i for i, n in enumerate(waiting) if n == 0]
+        order: list[int] = []
+        for i in ready:
+            order.append(i)
+            for j in successors[i]:
+                waiting[j] -= 1
+                if waiting[j] == 0:
+                    ready.append(j)
+        if len(order) < len(self.stages):
+            cycle = _a_cycle({i for i, n in enumerate(waiting) if n}, successors)
+            raise ValueError("cycle: " + " -> ".join(self.stages[i].id for i in cycle))
+        return tuple(order)
+
+
+def _a_cycle(left: set[int], successors: list[list[int]]) -> list[int]:
+    """One cycle among the stages that no topological order reaches, first stage repeated at the end."""
+    # Each stage left waits on another one left, so walking backwards must come round.
+    predecessor = {j: i for i in left for j in successors[i] if j in left}
+    seen: list[int] = []
+    at = next(iter(sorted(left)))
+    while at not in seen:
+        seen.append(at)
+        at = predecessor[at]
+    return [*seen[seen.index(at) :], at][::-1]

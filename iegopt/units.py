@@ -1,0 +1,239 @@
+"""Quantities as people write them: ``40GB``, ``200ms``, ``2TB/s``, ``100Gbps``, ``45%``, ``120T``.
+
+SI and binary prefixes are kept apart (GB is 10**9 bytes, GiB is 2**30), and so are bits and
+bytes (Gb is 10**9 bits). A number without a unit is refused wherever a unit decides its size,
+because a silent guess of a factor of 10**9 is the worst kind of default.
+
+``parse`` and ``render`` are inverse: ``parse(render(x, d), d) == x`` for every value in range.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from decimal import Decimal, InvalidOperation
+
+__all__ = [
+    "BANDWIDTH",
+    "BYTES",
+    "COUNT",
+    "DOLLARS_PER_HOUR",
+    "FLOP",
+    "FLOP_RATE",
+    "FRACTION",
+    "SECONDS",
+    "Dimension",
+    "check",
+    "parse",
+    "render",
+]
+
+_NUMBER = re.compile(r"\s*([-+]?(?:\d[\d_]*\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)\s*(.*?)\s*\Z", re.DOTALL)
+_SI = {"": 0, "K": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
+_SHOWN = 60
+
+
+@dataclass(frozen=True)
+class Dimension:
+    """A physical dimension: its units, the unit it is kept in, and the range that makes sense.
+
+    ``units`` maps a spelling to its factor in base units; the first spelling of a factor is the
+    one that ``render`` writes. ``bare`` says whether a number without a unit is accepted.
+    """
+
+    name: str
+    example: str
+    units: Mapping[str, Decimal]
+    largest: Decimal
+    whole: bool = False
+    bare: bool = False
+
+
+def _powers(spellings: list[tuple[str, int]], base: int = 10) -> dict[str, Decimal]:
+    return {unit: Decimal(base) ** power for unit, power in spellings}
+
+
+def _byte_units(suffix: str = "") -> dict[str, Decimal]:
+    si = [("B", 0), ("KB", 3), ("kB", 3), ("MB", 6), ("GB", 9), ("TB", 12), ("PB", 15)]
+    binary = [("KiB", 10), ("MiB", 20), ("GiB", 30), ("TiB", 40), ("PiB", 50)]
+    both = {**_powers(si), **_powers(binary, 2)}
+    return {unit + suffix: factor for unit, factor in both.items()}
+
+
+def _bit_rates() -> dict[str, Decimal]:
+    rates = {}
+    for prefix, power in (("K", 3), ("k", 3), ("M", 6), ("G", 9), ("T", 12)):
+        for tail in ("bps", "bit/s", "b/s"):
+            rates[prefix + tail] = Decimal(10) ** power / 8
+    return rates
+
+
+def _si_units(*tails: str) -> dict[str, Decimal]:
+    return {p + tail: Decimal(10) ** power for tail in ("", *tails) for p, power in _SI.items()}
+
+
+BYTES = Dimension("an amount of memory", "40GB", _byte_units(), Decimal(10) ** 18, whole=True)
+BANDWIDTH = Dimension(
+    "a bandwidth", "2TB/s or 100Gbps", {**_byte_units("/s"), **_bit_rates()}, Decimal(10) ** 18
+)
+SECONDS = Dimension(
+    "a time",
+    "200ms",
+    {
+        **_powers([("s", 0), ("ms", -3), ("us", -6), ("µs", -6), ("μs", -6), ("ns", -9)]),
+        "min": Decimal(60),
+        "h": Decimal(3600),
+    },
+    Decimal(10) ** 8,
+)
+FLOP = Dimension(
+    "a number of operations", "120T", _si_units("FLOP", "FLOPs"), Decimal(10) ** 27, bare=True
+)
+FLOP_RATE = Dimension(
+    "operations per second",
+    "312T",
+    _si_units("FLOPS", "FLOP/s", "OPS", "OP/s"),
+    Decimal(10) ** 21,
+    bare=True,
+)
+COUNT = Dimension(
+    "a count", "70B", _powers([("", 0), ("K", 3), ("M", 6), ("B", 9), ("T", 12)]),
+    Decimal(10) ** 15, whole=True, bare=True,
+)  # fmt: skip
+FRACTION = Dimension(
+    "a fraction from 0 to 1", "45%", {"": Decimal(1), "%": Decimal("0.01")}, Decimal(1), bare=True
+)
+DOLLARS_PER_HOUR = Dimension(
+    "a price per hour",
+    "2.50$/h",
+    {"$/h": Decimal(1), "": Decimal(1), "USD/h": Decimal(1)},
+    Decimal(10) ** 6,
+    bare=True,
+)
+
+
+def parse(value: object, dimension: Dimension) -> float | int:
+    """Read a quantity; the result is in base units (byte, byte/s, s, FLOP, 1, $/h).
+
+    Raises
+    ------
+    ValueError
+        With the value, what was expected and, where one suggests itself, a guess.
+    """
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        raise ValueError(f"{_shown(value)}: expected {dimension.name} such as {dimension.example}")
+    text = str(value)
+    match = _NUMBER.match(text.replace("$", "", 1) if text.lstrip().startswith("$") else text)
+    if match is None or len(text) > 200:
+        raise ValueError(f"{_shown(value)}: expected {dimension.name} such as {dimension.example}")
+    digits, unit = match.groups()
+    if dimension is DOLLARS_PER_HOUR and unit == "/h":
+        unit = "$/h"
+    if unit not in dimension.units or (unit == "" and not dimension.bare and Decimal(digits) != 0):
+        if unit == "" and Decimal(digits) == 0:
+            return 0 if dimension.whole else 0.0
+        raise ValueError(_wrong_unit(_shown(value), digits, unit, dimension))
+    try:
+        number = Decimal(digits.replace("_", "")) * dimension.units[unit]
+    except (InvalidOperation, OverflowError):
+        raise ValueError(f"{_shown(value)}: the number is out of range") from None
+    return _in_range(_shown(value), digits, unit, number, dimension)
+
+
+def check(value: object, dimension: Dimension) -> float | int:
+    """A number that is already in base units, checked for range.
+
+    Raises
+    ------
+    ValueError
+        As ``parse``.
+    """
+    if isinstance(value, bool) or not isinstance(value, int | float) or value != value:
+        raise ValueError(f"{_shown(value)}: expected {dimension.name} such as {dimension.example}")
+    if value in (float("inf"), float("-inf")):
+        raise ValueError(f"{_shown(value)}: the number is out of range")
+    return _in_range(_shown(value), repr(value), "", Decimal(repr(value)), dimension)
+
+
+def render(value: float, dimension: Dimension) -> str:
+    """Write a quantity in the unit that says it shortest and still exactly.
+
+    >>> render(40_000_000_000, BYTES), render(0.2, SECONDS), render(1.25e10, BANDWIDTH)
+    ('40GB', '200ms', '12.5GB/s')
+    """
+    exact = Decimal(value) if isinstance(value, int) else Decimal(repr(float(value)))
+    best = ""
+    for unit, factor in dimension.units.items():
+        digits = _plain(exact / factor)
+        if (not best or len(digits) + len(unit) < len(best)) and _reads_back(
+            digits + unit, value, dimension
+        ):
+            best = digits + unit
+    return best or repr(value)
+
+
+def _reads_back(text: str, value: float, dimension: Dimension) -> bool:
+    try:
+        return parse(text, dimension) == value
+    except ValueError:
+        return False
+
+
+def _plain(number: Decimal) -> str:
+    text = format(number.normalize(), "f")
+    return text if len(text) <= 24 else format(number.normalize(), "e")
+
+
+def _in_range(
+    shown: str, digits: str, unit: str, number: Decimal, dimension: Dimension
+) -> float | int:
+    if number < 0:
+        raise ValueError(f"{shown}: expected {dimension.name}, and it cannot be negative")
+    if number > dimension.largest:
+        if dimension is FRACTION and unit == "" and number <= 100:
+            raise ValueError(f"{shown}: expected a fraction from 0 to 1. Maybe {digits}%?")
+        limit = _plain(dimension.largest)
+        raise ValueError(f"{shown}: absurdly large, {dimension.name} ends at {limit} {_base(dimension)}")
+    if not dimension.whole:
+        return float(number)
+    if number != number.to_integral_value():
+        raise ValueError(f"{shown}: not a whole number of {_base(dimension)}")
+    return int(number)
+
+
+def _base(dimension: Dimension) -> str:
+    return next((unit for unit, f in dimension.units.items() if f == 1 and unit), "").strip()
+
+
+def _wrong_unit(shown: str, digits: str, unit: str, dimension: Dimension) -> str:
+    guess = _guess(unit, dimension)
+    tail = f" Maybe {digits}{guess}?" if guess else f" Expected {dimension.name} such as {dimension.example}."
+    if unit == "" or unit in _SI:
+        return f"{shown}: no unit.{tail}"
+    return f"{shown}: unknown unit {_shown(unit)} for {dimension.name}.{tail}"
+
+
+_DEFAULT_UNIT = {BYTES.name: "GB", BANDWIDTH.name: "GB/s", SECONDS.name: "ms"}
+
+
+def _guess(unit: str, dimension: Dimension) -> str:
+    """The unit the writer probably meant; empty where nothing suggests itself."""
+    known = [u for u in dimension.units if u]
+    if unit == "":
+        return _DEFAULT_UNIT.get(dimension.name, "")
+    for tail in ("B", "B/s", "/s", "s"):
+        if unit + tail in known:
+            return unit + tail
+    folded = [u for u in known if u.lower() == unit.lower()]
+    if folded:
+        return folded[0]
+    close = difflib.get_close_matches(unit, known, n=1, cutoff=0.5)
+    return close[0] if close else ""
+
+
+def _shown(value: object) -> str:
+    text = value if isinstance(value, str) else repr(value)
+    text = text.encode("unicode_escape").decode("ascii") if not text.isprintable() else text
+    return text if len(text) <= _SHOWN else text[: _SHOWN - 1] + "…"
