@@ -13,7 +13,7 @@ import difflib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal
 
 __all__ = [
     "BANDWIDTH",
@@ -28,11 +28,13 @@ __all__ = [
     "check",
     "parse",
     "render",
+    "shown",
 ]
 
 _NUMBER = re.compile(r"\s*([-+]?(?:\d[\d_]*\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)\s*(.*?)\s*\Z", re.DOTALL)
 _SI = {"": 0, "K": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
 _SHOWN = 60
+_LONGEST = 200
 
 
 @dataclass(frozen=True)
@@ -123,23 +125,26 @@ def parse(value: object, dimension: Dimension) -> float | int:
         With the value, what was expected and, where one suggests itself, a guess.
     """
     if isinstance(value, bool) or not isinstance(value, str | int | float):
-        raise ValueError(f"{_shown(value)}: expected {dimension.name} such as {dimension.example}")
+        raise ValueError(f"{shown(value)}: expected {dimension.name} such as {dimension.example}")
     text = str(value)
+    if len(text) > _LONGEST:
+        raise ValueError(f"{shown(text)}: expected {dimension.name} such as {dimension.example}")
     match = _NUMBER.match(text.replace("$", "", 1) if text.lstrip().startswith("$") else text)
-    if match is None or len(text) > 200:
-        raise ValueError(f"{_shown(value)}: expected {dimension.name} such as {dimension.example}")
+    if match is None:
+        raise ValueError(f"{shown(value)}: expected {dimension.name} such as {dimension.example}")
     digits, unit = match.groups()
     if dimension is DOLLARS_PER_HOUR and unit == "/h":
         unit = "$/h"
-    if unit not in dimension.units or (unit == "" and not dimension.bare and Decimal(digits) != 0):
-        if unit == "" and Decimal(digits) == 0:
-            return 0 if dimension.whole else 0.0
-        raise ValueError(_wrong_unit(_shown(value), digits, unit, dimension))
     try:
-        number = Decimal(digits.replace("_", "")) * dimension.units[unit]
-    except (InvalidOperation, OverflowError):
-        raise ValueError(f"{_shown(value)}: the number is out of range") from None
-    return _in_range(_shown(value), digits, unit, number, dimension)
+        number = Decimal(digits.replace("_", ""))
+        if unit == "" and number == 0:
+            return 0 if dimension.whole else 0.0
+        if unit not in dimension.units or (unit == "" and not dimension.bare):
+            raise ValueError(_wrong_unit(shown(value), digits, unit, dimension))
+        number *= dimension.units[unit]
+    except ArithmeticError:
+        raise ValueError(f"{shown(value)}: the number is out of range") from None
+    return _in_range(shown(value), digits, unit, number, dimension)
 
 
 def check(value: object, dimension: Dimension) -> float | int:
@@ -151,27 +156,28 @@ def check(value: object, dimension: Dimension) -> float | int:
         As ``parse``.
     """
     if isinstance(value, bool) or not isinstance(value, int | float) or value != value:
-        raise ValueError(f"{_shown(value)}: expected {dimension.name} such as {dimension.example}")
+        raise ValueError(f"{shown(value)}: expected {dimension.name} such as {dimension.example}")
     if value in (float("inf"), float("-inf")):
-        raise ValueError(f"{_shown(value)}: the number is out of range")
-    return _in_range(_shown(value), repr(value), "", Decimal(repr(value)), dimension)
+        raise ValueError(f"{shown(value)}: the number is out of range")
+    number = Decimal(value) if isinstance(value, int) else Decimal(repr(float(value)))
+    return _in_range(shown(value), repr(value), "", number, dimension)
 
 
 def render(value: float, dimension: Dimension) -> str:
-    """Write a quantity in the unit that says it shortest and still exactly.
+    """Write a quantity exactly, in the unit that needs the fewest digits without going below 1.
 
     >>> render(40_000_000_000, BYTES), render(0.2, SECONDS), render(1.25e10, BANDWIDTH)
-    ('40GB', '200ms', '12.5GB/s')
+    ('40GB', '200ms', '100Gbps')
     """
     exact = Decimal(value) if isinstance(value, int) else Decimal(repr(float(value)))
-    best = ""
+    best, rank = repr(value), (True, 10**6)
     for unit, factor in dimension.units.items():
-        digits = _plain(exact / factor)
-        if (not best or len(digits) + len(unit) < len(best)) and _reads_back(
-            digits + unit, value, dimension
-        ):
-            best = digits + unit
-    return best or repr(value)
+        number = exact / factor
+        digits = _plain(number)
+        below_one = 0 < number < 1
+        if (below_one, len(digits)) < rank and _reads_back(digits + unit, value, dimension):
+            best, rank = digits + unit, (below_one, len(digits))
+    return best
 
 
 def _reads_back(text: str, value: float, dimension: Dimension) -> bool:
@@ -212,7 +218,7 @@ def _wrong_unit(shown: str, digits: str, unit: str, dimension: Dimension) -> str
     tail = f" Maybe {digits}{guess}?" if guess else f" Expected {dimension.name} such as {dimension.example}."
     if unit == "" or unit in _SI:
         return f"{shown}: no unit.{tail}"
-    return f"{shown}: unknown unit {_shown(unit)} for {dimension.name}.{tail}"
+    return f"{shown}: unknown unit {shown(unit)} for {dimension.name}.{tail}"
 
 
 _DEFAULT_UNIT = {BYTES.name: "GB", BANDWIDTH.name: "GB/s", SECONDS.name: "ms"}
@@ -233,7 +239,9 @@ def _guess(unit: str, dimension: Dimension) -> str:
     return close[0] if close else ""
 
 
-def _shown(value: object) -> str:
+def shown(value: object) -> str:
+    """A value as a message shows it: printable, one line, at most 60 characters."""
     text = value if isinstance(value, str) else repr(value)
+    text = text[: _SHOWN + 1]
     text = text.encode("unicode_escape").decode("ascii") if not text.isprintable() else text
     return text if len(text) <= _SHOWN else text[: _SHOWN - 1] + "…"

@@ -1,0 +1,168 @@
+"""The compiled placement problem: int64 arrays, indices instead of ids.
+
+Times and costs are int64 nanoseconds ("ticks"), memory is int64 in ``1/memory_scale`` bytes, where
+``memory_scale`` is a multiple of every gang size, so that a gang's even share is exact. Rounding to
+ticks happens once, when a problem is built; everything after is integer arithmetic, so that
+every solver agrees to the bit.
+
+Shapes: V stages, E edges, S sites, D devices, O options in all (stage-major), L = 4 tree levels.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from iegopt.problem.topology import Topology
+
+__all__ = ["NO_LIMIT", "TICKS_PER_SECOND", "Affinity", "Edges", "Options", "Problem"]
+
+Ints = npt.NDArray[np.int64]
+
+TICKS_PER_SECOND = 10**9
+NO_LIMIT = int(np.iinfo(np.int64).max)
+"""Stands for "no SLA", "no deadline" in int64 arrays."""
+
+
+@dataclass(frozen=True, eq=False)
+class Options:
+    """Options (site, variant) of all stages; those of stage v are ``ptr[v]:ptr[v + 1]``.
+
+    Attributes
+    ----------
+    ptr (V + 1,), site (O,), variant (O,)
+        ``variant`` indexes ``Problem.variants``.
+    cost, time (O,)
+        Ticks. ``time`` is what an SLA and a deadline see.
+    share (O,)
+        Memory that each device of the site gives, in ``1/memory_scale`` bytes.
+    weight_key, weight_share (O,)
+        Weights shared by every stage that uses the same key: counted once per key on each device of
+        the site. Key −1: none. Equal keys mean equal site and equal share.
+    """
+
+    ptr: Ints
+    site: Ints
+    variant: Ints
+    cost: Ints
+    time: Ints
+    share: Ints
+    weight_key: Ints
+    weight_share: Ints
+
+    def of(self, stage: int) -> slice:
+        """The options of one stage, as a slice into the option arrays."""
+        return slice(int(self.ptr[stage]), int(self.ptr[stage + 1]))
+
+    @cached_property
+    def stage(self) -> Ints:
+        """(O,) the stage of every option."""
+        return np.repeat(np.arange(len(self.ptr) - 1), np.diff(self.ptr))
+
+
+@dataclass(frozen=True, eq=False)
+class Edges:
+    """Edges of the graph.
+
+    Attributes
+    ----------
+    source, target (E,)
+        Stage indices.
+    bytes (E,), weight (E,)
+        Bytes on the wire; weight of a second of transfer in the objective (float64).
+    chunk (E,)
+        Bytes of a chunk where the transfer overlaps the producer, 0 where it does not.
+    hidden
+        Per edge ``None``, or (options of the source,) seconds of transfer that the producer hides:
+        t(a, b) = max(raw − hidden, latency + min(chunk, bytes)/bandwidth).
+    """
+
+    source: Ints
+    target: Ints
+    bytes: npt.NDArray[np.float64]
+    weight: npt.NDArray[np.float64]
+    chunk: npt.NDArray[np.float64]
+    hidden: tuple[npt.NDArray[np.float64] | None, ...]
+    kind: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Affinity:
+    """Stages that share (or, ``apart``, pairwise do not share) a group of a level.
+
+    ``level`` is −1 for the site itself, else an index into ``Topology.group``. A broken preferred
+    affinity costs ``penalty`` ticks once.
+    """
+
+    stages: tuple[int, ...]
+    level: int
+    apart: bool
+    required: bool
+    penalty: int
+
+
+@dataclass(frozen=True, eq=False)
+class Problem:
+    """Minimise Σ option costs + Σ edge costs + Σ penalties of broken preferred affinities, subject to
+
+    - one option per stage;
+    - ``time ≤ sla[v]``;
+    - per device, Σ shares + Σ distinct weight shares ≤ ``capacity``;
+    - required affinities;
+    - finish(v) ≤ min(``finish_by[v]``, ``deadline``), finish along the DAG of time + transfer;
+    - Σ time over ``budget_stages`` ≤ ``budget``.
+
+    Attributes
+    ----------
+    capacity (D,)
+        In ``1/memory_scale`` bytes.
+    sla, finish_by (V,)
+        Ticks, ``NO_LIMIT`` where there is none.
+    order (V,)
+        A topological order of the stages.
+    meta
+        What the compiler wants back at decode (never read by a solver).
+    """
+
+    name: str
+    stages: tuple[str, ...]
+    variants: tuple[str, ...]
+    topology: Topology
+    options: Options
+    edges: Edges
+    affinities: tuple[Affinity, ...]
+    capacity: Ints
+    memory_scale: int
+    sla: Ints
+    finish_by: Ints
+    deadline: int
+    budget: int
+    budget_stages: tuple[int, ...]
+    order: Ints
+    meta: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def V(self) -> int:
+        return len(self.stages)
+
+    @property
+    def E(self) -> int:
+        return len(self.edges.source)
+
+    @cached_property
+    def allowed(self) -> npt.NDArray[np.bool_]:
+        """(O,) options that keep their stage's SLA and fit their devices alone."""
+        o = self.options
+        tightest = self.topology.tightest(self.capacity)
+        fits = o.share + np.where(o.weight_key >= 0, o.weight_share, 0) <= tightest[o.site]
+        limit = np.minimum(self.sla, np.minimum(self.finish_by, self.deadline))
+        return np.asarray(fits & (o.time <= limit[o.stage]))
+
+    @cached_property
+    def has_path_limits(self) -> bool:
+        """Whether any limit on finish times exists."""
+        return self.deadline < NO_LIMIT or bool((self.finish_by < NO_LIMIT).any())

@@ -1,0 +1,90 @@
+"""The topology tree of the sites: device < domain < host < rack < datacenter < WAN.
+
+Two sites talk over the link of the lowest level at which they share a group; a group may have a
+link of its own, and a dense matrix of measured pairs takes the tree's place altogether.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+
+__all__ = ["LEVEL_NAMES", "WAN", "Topology"]
+
+Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+
+LEVEL_NAMES = ("domain", "host", "rack", "datacenter")
+WAN = len(LEVEL_NAMES)
+"""Index of the level that joins everything, one past the tree levels."""
+
+
+@dataclass(frozen=True, eq=False)
+class Topology:
+    """Sites, the devices under them, the groups above them, and the links.
+
+    Attributes
+    ----------
+    sites, devices
+        Ids.
+    device_ptr (S + 1,), device_index
+        Devices of site s: ``device_index[device_ptr[s]:device_ptr[s + 1]]``.
+    group (L, S)
+        Group of every site at every tree level; −1 where a gang spans several groups, and at that
+        level it meets nobody but itself. A group of a level lies inside one group of the next.
+    latency, seconds_per_byte
+        Tuple of L arrays, one value per group of the level, and a last array of one value for WAN.
+    pair_latency, pair_seconds_per_byte (S, S)
+        Or ``None``: measured pairs; they replace the tree for every a ≠ b.
+    parallel_shards
+        Whether equal gangs of k devices move their shards in parallel (bytes / k). False where
+        ``pair_*`` or the instance already says so.
+    """
+
+    sites: tuple[str, ...]
+    devices: tuple[str, ...]
+    device_ptr: Ints
+    device_index: Ints
+    group: Ints
+    latency: tuple[Floats, ...]
+    seconds_per_byte: tuple[Floats, ...]
+    pair_latency: Floats | None = None
+    pair_seconds_per_byte: Floats | None = None
+    parallel_shards: bool = False
+
+    @property
+    def S(self) -> int:
+        return len(self.sites)
+
+    @property
+    def D(self) -> int:
+        return len(self.devices)
+
+    @cached_property
+    def width(self) -> Ints:
+        """(S,) devices of every site: 1, or the gang size."""
+        return np.diff(self.device_ptr)
+
+    @cached_property
+    def shard_width(self) -> Ints:
+        """(S,) the width by which transfers between equal gangs divide: 1 without parallel shards."""
+        return self.width if self.parallel_shards else np.ones_like(self.width)
+
+    def devices_of(self, site: int) -> Ints:
+        return self.device_index[self.device_ptr[site] : self.device_ptr[site + 1]]
+
+    def tightest(self, capacity: Ints) -> Ints:
+        """(S,) the smallest capacity among the devices of every site."""
+        return np.minimum.reduceat(capacity[self.device_index], self.device_ptr[:-1])
+
+    def level(self, a: int, b: int) -> int:
+        """Lowest level at which two sites meet: −1 for one site, ``WAN`` for none of the tree's."""
+        if a == b:
+            return -1
+        for level in range(WAN):
+            if self.group[level, a] == self.group[level, b] >= 0:
+                return level
+        return WAN

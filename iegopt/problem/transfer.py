@@ -1,0 +1,86 @@
+"""Transfer times and costs of an edge between options, vectorised (sections 3 of the placement model).
+
+    raw(a, b)  = 0 where a = b, else latency + bytes/k/bandwidth of the link between a and b
+    t          = raw, or with overlap  max(raw − hidden(option of the source), latency + min(chunk, bytes)/k/bandwidth)
+    cost       = weight · t
+
+k is the width of two equal gangs whose shards move in parallel, else 1. Seconds stay floats until they
+are rounded, once, to ticks.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from iegopt.problem.arrays import TICKS_PER_SECOND, Problem
+from iegopt.problem.topology import WAN
+
+__all__ = ["cost_ticks", "edge_ticks", "group_seconds", "time_ticks"]
+
+Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+
+
+def time_ticks(seconds: Floats) -> Ints:
+    """Seconds of transfer as ticks."""
+    ticks: Ints = np.rint(seconds * TICKS_PER_SECOND).astype(np.int64)
+    return ticks
+
+
+def cost_ticks(problem: Problem, edge: int, seconds: Floats) -> Ints:
+    """What seconds of transfer on this edge add to the objective, in ticks."""
+    return np.rint(problem.edges.weight[edge] * seconds * TICKS_PER_SECOND).astype(np.int64)
+
+
+def group_seconds(problem: Problem, edge: int, level: int, k: int = 1) -> tuple[Floats, Floats]:
+    """Raw and least exposed seconds per group of a level (WAN: one group), for shards of width k.
+
+    The second is what no overlap can hide, equal to the first where the edge does not overlap.
+    """
+    topology = problem.topology
+    latency, rate = topology.latency[level], topology.seconds_per_byte[level]
+    size = problem.edges.bytes[edge] / k
+    chunk = problem.edges.chunk[edge] / k
+    raw = latency + size * rate
+    return raw, (latency + min(chunk, size) * rate if chunk else raw)
+
+
+def edge_ticks(problem: Problem, edge: int, source: Ints, target: Ints) -> tuple[Ints, Ints]:
+    """Ticks of time and of cost between options of an edge's two stages.
+
+    Parameters
+    ----------
+    source, target
+        Option indices (into the O arrays) of the edge's source and target; broadcast together.
+    """
+    source, target = np.broadcast_arrays(source, target)
+    options, topology = problem.options, problem.topology
+    a, b = options.site[source], options.site[target]
+    width = topology.shard_width
+    k = np.where(width[a] == width[b], width[a], 1)
+    latency, rate = _links(problem, a, b)
+    size = problem.edges.bytes[edge] / k
+    seconds = latency + size * rate
+    hidden = problem.edges.hidden[edge]
+    if hidden is not None:
+        start = problem.options.ptr[problem.edges.source[edge]]
+        least = latency + np.minimum(problem.edges.chunk[edge] / k, size) * rate
+        seconds = np.maximum(seconds - hidden[source - start], least)
+    seconds = np.where(a == b, 0.0, seconds)
+    return time_ticks(seconds), cost_ticks(problem, edge, seconds)
+
+
+def _links(problem: Problem, a: Ints, b: Ints) -> tuple[Floats, Floats]:
+    """Latency and seconds per byte between sites (a ≠ b assumed; the diagonal is the caller's)."""
+    topology = problem.topology
+    if topology.pair_latency is not None and topology.pair_seconds_per_byte is not None:
+        return topology.pair_latency[a, b], topology.pair_seconds_per_byte[a, b]
+    latency = np.full(a.shape, topology.latency[WAN][0])
+    rate = np.full(a.shape, topology.seconds_per_byte[WAN][0])
+    for level in reversed(range(WAN)):
+        at_a, at_b = topology.group[level, a], topology.group[level, b]
+        meet = (at_a == at_b) & (at_a >= 0)
+        latency = np.where(meet, topology.latency[level][at_a], latency)
+        rate = np.where(meet, topology.seconds_per_byte[level][at_a], rate)
+    return latency, rate

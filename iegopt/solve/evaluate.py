@@ -1,0 +1,100 @@
+"""The value and the feasibility of a choice of options, for solvers (the verifier has its own).
+
+``choice`` is (V,) option indices into the O arrays.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from iegopt.problem.arrays import NO_LIMIT, Affinity, Problem
+from iegopt.problem.transfer import edge_ticks
+
+__all__ = ["affinity_holds", "device_load", "feasible", "finish_times", "objective", "why_infeasible"]
+
+Ints = npt.NDArray[np.int64]
+
+
+def objective(problem: Problem, choice: Ints) -> int:
+    """Σ option costs + Σ edge costs + Σ penalties of broken preferred affinities, in ticks."""
+    total = int(problem.options.cost[choice].sum())
+    edges = problem.edges
+    for e in range(problem.E):
+        total += int(edge_ticks(problem, e, choice[edges.source[e]], choice[edges.target[e]])[1])
+    for rule in problem.affinities:
+        if not rule.required and not affinity_holds(problem, rule, choice):
+            total += rule.penalty
+    return total
+
+
+def feasible(problem: Problem, choice: Ints) -> bool:
+    """Whether a choice keeps every hard constraint."""
+    return why_infeasible(problem, choice) is None
+
+
+def why_infeasible(problem: Problem, choice: Ints) -> str | None:
+    """The first hard constraint that a choice breaks, in words, or ``None``."""
+    options = problem.options
+    for v in range(problem.V):
+        if options.time[choice[v]] > problem.sla[v]:
+            return f"SLA of {problem.stages[v]}"
+    over = np.flatnonzero(device_load(problem, choice) > problem.capacity)
+    if over.size:
+        return f"memory of {problem.topology.devices[int(over[0])]}"
+    for rule in problem.affinities:
+        if rule.required and not affinity_holds(problem, rule, choice):
+            return "affinity of " + ", ".join(problem.stages[v] for v in rule.stages)
+    if problem.budget < NO_LIMIT and int(options.time[choice[list(problem.budget_stages)]].sum()) > problem.budget:
+        return "compute budget"
+    if problem.has_path_limits:
+        late = finish_times(problem, choice) > np.minimum(problem.finish_by, problem.deadline)
+        if late.any():
+            return f"finish time of {problem.stages[int(np.flatnonzero(late)[0])]}"
+    return None
+
+
+def device_load(problem: Problem, choice: Ints) -> Ints:
+    """(D,) memory on every device, in ``1/memory_scale`` bytes; shared weights count once per key."""
+    options, topology = problem.options, problem.topology
+    load = np.zeros(topology.D, dtype=np.int64)
+    seen: set[int] = set()
+    for o in choice.tolist():
+        share = int(options.share[o])
+        key = int(options.weight_key[o])
+        if key >= 0 and key not in seen:
+            seen.add(key)
+            share += int(options.weight_share[o])
+        load[topology.devices_of(int(options.site[o]))] += share
+    return load
+
+
+def finish_times(problem: Problem, choice: Ints) -> Ints:
+    """(V,) finish(v) = max over predecessors(finish(u) + transfer) + time, in ticks."""
+    start = np.zeros(problem.V, dtype=np.int64)
+    finish = np.zeros(problem.V, dtype=np.int64)
+    outgoing: list[list[int]] = [[] for _ in range(problem.V)]
+    for e, u in enumerate(problem.edges.source.tolist()):
+        outgoing[u].append(e)
+    for v in problem.order.tolist():
+        finish[v] = start[v] + problem.options.time[choice[v]]
+        for e in outgoing[v]:
+            w = int(problem.edges.target[e])
+            arrival = finish[v] + edge_ticks(problem, e, choice[v], choice[w])[0]
+            start[w] = max(start[w], int(arrival))
+    return finish
+
+
+def affinity_holds(problem: Problem, rule: Affinity, choice: Ints) -> bool:
+    """Whether the stages of a rule share a group of its level (or pairwise do not, where apart)."""
+    sites = [int(problem.options.site[choice[v]]) for v in rule.stages]
+    if rule.apart:
+        return not any(_together(problem, rule.level, a, b) for i, a in enumerate(sites) for b in sites[:i])
+    return all(_together(problem, rule.level, sites[0], b) for b in sites[1:])
+
+
+def _together(problem: Problem, level: int, a: int, b: int) -> bool:
+    if a == b:
+        return True
+    group = problem.topology.group
+    return level >= 0 and bool(group[level, a] == group[level, b] >= 0)

@@ -1,0 +1,95 @@
+"""What goes into a solver and what comes out: parameters, status, result."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+__all__ = ["OPTIMALITY_GAP", "Params", "Result", "Status", "relative_gap"]
+
+OPTIMALITY_GAP = 1e-6
+"""``optimal`` means proven to this relative gap (the instance contract)."""
+
+
+class Status(StrEnum):
+    """How a solve ended.
+
+    ``OPTIMAL``: a plan, and a bound within ``OPTIMALITY_GAP`` of it. ``FEASIBLE``: a plan.
+    ``INFEASIBLE``: proven that there is none. ``UNKNOWN``: stopped by a limit before either.
+    """
+
+    OPTIMAL = "optimal"
+    FEASIBLE = "feasible"
+    INFEASIBLE = "infeasible"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True)
+class Params:
+    """Limits and knobs shared by all solvers.
+
+    ``time_limit`` is in seconds, ``None`` for none. ``log`` receives progress lines. ``check`` makes
+    delta evaluations recompute in full and compare.
+    """
+
+    time_limit: float | None = None
+    threads: int = 1
+    seed: int = 0
+    log: Callable[[str], None] | None = None
+    check: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class Result:
+    """A solver's claim; nothing in it is taken for true before ``verify``.
+
+    Attributes
+    ----------
+    choice (V,)
+        Option index of every stage, or ``None``.
+    objective, bound
+        Ticks; ``bound`` is a proven lower bound, ``None`` where nothing is proven.
+    proof
+        Name of what proved the bound, ``None`` without one.
+    note
+        One sentence on how it ended, e.g. why a solver does not apply.
+    """
+
+    status: Status
+    choice: npt.NDArray[np.int64] | None
+    objective: int | None
+    bound: int | None
+    proof: str | None
+    solver: str
+    seconds: float
+    note: str
+    stats: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if (self.choice is None) != (self.objective is None):
+            raise ValueError("a result has a choice and an objective, or neither")
+        if self.status in (Status.OPTIMAL, Status.FEASIBLE) and self.choice is None:
+            raise ValueError(f"status {self.status} without a plan")
+        if self.status in (Status.INFEASIBLE, Status.UNKNOWN) and self.choice is not None:
+            raise ValueError(f"status {self.status} with a plan")
+        if self.objective is not None and self.bound is not None and self.bound > self.objective:
+            raise ValueError(f"bound {self.bound} above objective {self.objective}")
+
+    @property
+    def gap(self) -> float | None:
+        """(objective − bound) / |objective|; ``None`` where either is missing."""
+        return relative_gap(self.objective, self.bound)
+
+
+def relative_gap(objective: float | None, bound: float | None) -> float | None:
+    """(objective − bound) / |objective|, 0 where both are equal."""
+    if objective is None or bound is None:
+        return None
+    if objective == bound:
+        return 0.0
+    return (objective - bound) / abs(objective) if objective else float("inf")
