@@ -1,0 +1,167 @@
+"""A cluster's devices, expanded and complete: counts unrolled, gaps filled from the library's cards."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TypeVar
+
+from iegopt import library
+from iegopt.errors import InputError
+from iegopt.spec.cluster import ClusterSpec
+from iegopt.spec.device import DeviceCard, DeviceCompute, DeviceSpec, Interconnect, Utilization
+from iegopt.spec.stage import DeviceType
+
+__all__ = ["Device", "DeviceClass", "expand"]
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class DeviceClass:
+    """What devices that cost the same have in common; costs are worked out once per class.
+
+    ``vram`` in bytes, ``bandwidth`` and ``io`` in byte/s.
+    """
+
+    model: str
+    type: DeviceType
+    vendor: str
+    series: str
+    compute: DeviceCompute
+    vram: int
+    bandwidth: float
+    io: float
+    efficiency: float
+    resident: tuple[str, ...] | None
+    loading: bool
+
+
+@dataclass(frozen=True)
+class Device:
+    """One device of a cluster.
+
+    ``path`` names its groups, widest last: domain, host, rack, datacenter, each qualified by those
+    above it. ``price`` in $/h, ``reserve`` in bytes, ``queue`` is (depth, wait) or ``None``.
+    """
+
+    id: str
+    kind: DeviceClass
+    interconnect: Interconnect | None
+    path: tuple[str, str, str, str]
+    price: float
+    reserve: int
+    utilization: Utilization
+    queue: tuple[int, float] | None
+
+
+def expand(cluster: ClusterSpec) -> tuple[Device, ...]:
+    """Every device of a cluster, in file order.
+
+    Raises
+    ------
+    InputError
+        Naming the device and the field that neither the cluster nor a card gives, or an id that
+        two entries expand to.
+    """
+    devices: list[Device] = []
+    seen: set[str] = set()
+    for number, spec in enumerate(cluster.devices):
+        for device in _expand_one(spec, cluster, f"cluster.devices.{number}"):
+            if device.id in seen:
+                raise InputError(f"cluster.devices.{number}: a second device is called {device.id}")
+            seen.add(device.id)
+            devices.append(device)
+    return tuple(devices)
+
+
+def _expand_one(spec: DeviceSpec, cluster: ClusterSpec, where: str) -> Iterator[Device]:
+    card = _card(spec.model)
+    kind = _class(spec, card, where)
+    interconnect = spec.interconnect or (card.interconnect if card else None)
+    price = _price(spec, card, cluster, where)
+    queue = (spec.queue.depth, spec.queue.wait) if spec.queue else None
+    for i in range(spec.count):
+        name = spec.id if spec.count == 1 else f"{spec.id}-{i}"
+        yield Device(
+            id=name,
+            kind=kind,
+            interconnect=interconnect,
+            path=_path(spec, i, name, interconnect),
+            price=price,
+            reserve=spec.memory.reserve,
+            utilization=spec.utilization,
+            queue=queue,
+        )
+
+
+@lru_cache(maxsize=256)
+def _card(model: str) -> DeviceCard | None:
+    return library.device(model) if library.has_device(model) else None
+
+
+def _class(spec: DeviceSpec, card: DeviceCard | None, where: str) -> DeviceClass:
+    memory, io = spec.memory, spec.io
+    own_compute = {name: getattr(spec.compute, name) for name in spec.compute.model_fields_set}
+    compute = (card.compute if card else DeviceCompute()).model_copy(update=own_compute)
+
+    def need(value: T | None, fallback: T | None, field: str) -> T:
+        found = value if value is not None else fallback
+        if found is None:
+            near = library.nearest_device(spec.model)
+            guess = f" Maybe the model is {near}?" if near else ""
+            raise InputError(
+                f"{where}.{field}: device {spec.id} does not give it, and the library has no card "
+                f"named {spec.model}.{guess}"
+            )
+        return found
+
+    vram = need(memory.vram, card.memory.vram if card else None, "memory.vram")
+    kind = need(spec.type, card.type if card else None, "type")
+    bandwidth = need(memory.bandwidth, card.memory.bandwidth if card else None, "memory.bandwidth")
+    return DeviceClass(
+        model=card.name if card else spec.model,
+        type=kind,
+        vendor=need(spec.vendor, card.vendor if card else None, "vendor"),
+        series=spec.series or (card.series if card else "") or spec.model,
+        compute=compute,
+        vram=vram,
+        bandwidth=bandwidth,
+        io=need(io.bandwidth, card.io.bandwidth if card else None, "io.bandwidth"),
+        efficiency=spec.efficiency or (card.efficiency if card else None) or 1.0,
+        resident=spec.resident,
+        loading=spec.loading,
+    )
+
+
+def _price(spec: DeviceSpec, card: DeviceCard | None, cluster: ClusterSpec, where: str) -> float:
+    if spec.price is not None:
+        return spec.price
+    for name in (spec.model, card.name if card else spec.model):
+        if name in cluster.prices:
+            return cluster.prices[name]
+    if card is None:
+        raise InputError(f"{where}.price: device {spec.id} has no price, and there is no card named {spec.model}")
+    return card.example_price
+
+
+def _path(spec: DeviceSpec, i: int, name: str, interconnect: Interconnect | None) -> tuple[str, str, str, str]:
+    """Group names of the i-th device of an entry; see ``Location`` and ``Spread``."""
+    place = spec.location
+    datacenter, rack, host = place.datacenter, place.rack, place.host
+    if spec.spread is not None:
+        number = i // spec.spread.per_host
+        host = f"{place.host or spec.id}-h{number}"
+        if spec.spread.hosts_per_rack is not None:
+            number //= spec.spread.hosts_per_rack
+            rack = f"{place.rack}-{number}"
+            if spec.spread.racks_per_datacenter is not None:
+                datacenter = f"{place.datacenter}-{number // spec.spread.racks_per_datacenter}"
+    host = host or name
+    if place.domain is not None:
+        domain = place.domain
+    else:
+        domain = interconnect.type if interconnect and interconnect.makes_domain else f"@{name}"
+    rack_path = f"{datacenter}/{rack}"
+    return (f"{rack_path}/{host}/{domain}", f"{rack_path}/{host}", rack_path, datacenter)
