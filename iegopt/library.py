@@ -1,0 +1,158 @@
+"""The library of cards: models, devices, links and execution paths, one file each.
+
+Cards are looked up by name or alias, whatever the case, and a file is parsed when its card is first
+asked for: a file is named after its card, and aliases are found by scanning for their line only. The
+cards are read with the same reader as a user's files, so every quantity carries its unit.
+
+========  ===================  ============================  =============
+kind      folder               document key and spec         function
+========  ===================  ============================  =============
+llm       ``models/llm``       ``model``, LlmCard            ``llm``
+device    ``models/devices``   ``device_card``, DeviceCard   ``device``
+link      ``models/links``     ``link``, LinkCard            ``link``
+path      ``models/paths``     ``path``, PathCard            ``path``
+========  ===================  ============================  =============
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from functools import cache, lru_cache
+from pathlib import Path
+from typing import Any, Literal
+
+from iegopt.errors import InputError, InternalError
+from iegopt.spec.cluster import Level, LinkCard
+from iegopt.spec.device import DeviceCard
+from iegopt.spec.explain_error import nearest
+from iegopt.spec.llm import LlmCard
+from iegopt.spec.load import load_document
+from iegopt.spec.variant import PathCard
+from iegopt.units import shown
+
+__all__ = ["DEFAULT_LINKS", "Kind", "all_cards", "compatible", "data_dir", "device", "link", "llm", "names", "path"]
+
+Kind = Literal["llm", "device", "link", "path"]
+
+DEFAULT_LINKS: dict[Level, str] = {
+    "domain": "NVLink3",
+    "host": "PCIe4-x16",
+    "rack": "RoCE-100G",
+    "datacenter": "Ethernet-25G",
+    "wan": "WAN-1G",
+}
+"""Level -> the link card it has where a cluster says nothing: a modest one, which few real clusters fall short of."""
+
+_FOLDER: dict[Kind, str] = {"llm": "llm", "device": "devices", "link": "links", "path": "paths"}
+_KEY: dict[Kind, str] = {"llm": "model", "device": "device_card", "link": "link", "path": "path"}
+_SAID: dict[Kind, str] = {"llm": "model", "device": "device model", "link": "link", "path": "path of model"}
+_ALIASES = re.compile(r"^  aliases: \[(.*)\]$", re.MULTILINE)
+
+
+def data_dir(name: Literal["models", "instances"]) -> Path:
+    """The folder ``models`` or ``instances``: inside an installed package, or at the root of the sources.
+
+    Raises
+    ------
+    InternalError
+        The package was built without its data.
+    """
+    package = Path(__file__).parent
+    for folder in (package / "_data" / name, package.parent / name):
+        if folder.is_dir():
+            return folder
+    raise InternalError(f"iegopt was installed without its folder {name}: reinstall it")
+
+
+def llm(name: str) -> LlmCard:
+    """The card of a model (raises ``InputError`` with the nearest known name)."""
+    card: LlmCard = _card("llm", _known("llm", name))
+    return card
+
+
+def device(name: str) -> DeviceCard:
+    """The card of a device model (raises ``InputError`` with the nearest known name)."""
+    card: DeviceCard = _card("device", _known("device", name))
+    return card
+
+
+def link(name: str) -> LinkCard:
+    """The card of a link (raises ``InputError`` with the nearest known name)."""
+    card: LinkCard = _card("link", _known("link", name))
+    return card
+
+
+def path(model: str) -> PathCard | None:
+    """The variants the library ships of a model, ``None`` where it ships none."""
+    known = _resolve("path", _resolve("llm", model) or model)
+    if known is None:
+        return None
+    card: PathCard = _card("path", known)
+    return card
+
+
+def names(kind: Kind) -> tuple[str, ...]:
+    """The names of all cards of a kind, in alphabetical order."""
+    return tuple(sorted((file.stem for file in _files(kind).values()), key=str.lower))
+
+
+def all_cards(kind: Kind) -> Iterator[Any]:
+    """All cards of a kind, in the order of ``names``."""
+    return (_card(kind, name) for name in names(kind))
+
+
+@lru_cache(maxsize=4096)
+def compatible(variant_devices: tuple[str, ...], device_model: str) -> bool:
+    """Whether a variant's ``compatible_devices`` cover a device model.
+
+    They do by its name or an alias, or by a family: a name up to a hyphen (``A100`` covers
+    ``A100-80GB`` and not ``A1000``). The device model need not be in the library.
+    """
+    model = _resolve("device", device_model) or device_model
+    return any(
+        (_resolve("device", listed) or listed).lower() == model.lower()
+        or f"{model}-".lower().startswith(f"{listed}-".lower())
+        for listed in variant_devices
+    )
+
+
+def _known(kind: Kind, name: str) -> str:
+    found = _resolve(kind, name)
+    if found is not None:
+        return found
+    family = [known for known in names(kind) if known.lower().startswith(f"{name}-".lower())]
+    guess = " or ".join(family[:3]) or nearest(name, (*names(kind), *(alias for alias, _ in _aliased(kind))))
+    hint = f"Maybe {guess}?" if guess else f"Expected one of the {len(names(kind))} cards of models/{_FOLDER[kind]}"
+    raise InputError(f"unknown {_SAID[kind]} {shown(name)}. {hint}")
+
+
+def _resolve(kind: Kind, name: str) -> str | None:
+    """The name a card is filed under, ``None`` where there is no such card."""
+    if file := _files(kind).get(name.lower()):
+        return file.stem
+    return _aliases(kind).get(name.lower())
+
+
+@cache
+def _files(kind: Kind) -> dict[str, Path]:
+    """Lower-case name -> file."""
+    return {file.stem.lower(): file for file in (data_dir("models") / _FOLDER[kind]).glob("*.yaml")}
+
+
+@cache
+def _aliases(kind: Kind) -> dict[str, str]:
+    """Lower-case alias -> name."""
+    return {alias.lower(): name for alias, name in _aliased(kind)}
+
+
+@cache
+def _aliased(kind: Kind) -> tuple[tuple[str, str], ...]:
+    """Every (alias, name), read from the one line that a card keeps its aliases on."""
+    lines = ((_ALIASES.search(file.read_text(encoding="utf-8")), file.stem) for file in _files(kind).values())
+    return tuple((alias.strip(), name) for line, name in lines if line for alias in line[1].split(","))
+
+
+@cache
+def _card(kind: Kind, name: str) -> Any:
+    return load_document(_files(kind)[name.lower()], _KEY[kind])[1]
