@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from iegopt.errors import InputError, InternalError
-from iegopt.spec.cluster import Level, LinkCard
+from iegopt.spec.cluster import LinkCard
 from iegopt.spec.device import DeviceCard
 from iegopt.spec.explain_error import nearest
 from iegopt.spec.llm import LlmCard
@@ -31,11 +31,14 @@ from iegopt.spec.load import load_document
 from iegopt.spec.variant import PathCard
 from iegopt.units import shown
 
-__all__ = ["DEFAULT_LINKS", "Kind", "all_cards", "compatible", "data_dir", "device", "link", "llm", "names", "path"]
+__all__ = [
+    "DEFAULT_LINKS", "Kind", "all_cards", "compatible", "data_dir", "device", "has_device", "link", "llm", "names",
+    "nearest_device", "path",
+]  # fmt: skip
 
 Kind = Literal["llm", "device", "link", "path"]
 
-DEFAULT_LINKS: dict[Level, str] = {
+DEFAULT_LINKS: dict[str, str] = {
     "domain": "NVLink3",
     "host": "PCIe4-x16",
     "rack": "RoCE-100G",
@@ -75,6 +78,16 @@ def device(name: str) -> DeviceCard:
     """The card of a device model (raises ``InputError`` with the nearest known name)."""
     card: DeviceCard = _card("device", _known("device", name))
     return card
+
+
+def has_device(name: str) -> bool:
+    """Whether ``device`` knows this name; a cluster may describe devices of its own."""
+    return _resolve("device", name) is not None
+
+
+def nearest_device(name: str) -> str | None:
+    """The device models that were probably meant, ``None`` where nothing suggests itself."""
+    return _nearest("device", name)
 
 
 def link(name: str) -> LinkCard:
@@ -121,10 +134,14 @@ def _known(kind: Kind, name: str) -> str:
     found = _resolve(kind, name)
     if found is not None:
         return found
-    family = [known for known in names(kind) if known.lower().startswith(f"{name}-".lower())]
-    guess = " or ".join(family[:3]) or nearest(name, (*names(kind), *(alias for alias, _ in _aliased(kind))))
+    guess = _nearest(kind, name)
     hint = f"Maybe {guess}?" if guess else f"Expected one of the {len(names(kind))} cards of models/{_FOLDER[kind]}"
     raise InputError(f"unknown {_SAID[kind]} {shown(name)}. {hint}")
+
+
+def _nearest(kind: Kind, name: str) -> str | None:
+    family = [known for known in names(kind) if known.lower().startswith(f"{name}-".lower())]
+    return " or ".join(family[:3]) or nearest(name, (*names(kind), *(alias for alias, _ in _aliased(kind))))
 
 
 def _resolve(kind: Kind, name: str) -> str | None:
