@@ -58,8 +58,9 @@ def _powers(spellings: list[tuple[str, int]], base: int = 10) -> dict[str, Decim
 
 
 def _byte_units(suffix: str = "") -> dict[str, Decimal]:
-    si = [("B", 0), ("KB", 3), ("kB", 3), ("MB", 6), ("GB", 9), ("TB", 12), ("PB", 15)]
-    binary = [("KiB", 10), ("MiB", 20), ("GiB", 30), ("TiB", 40), ("PiB", 50)]
+    # Largest first: render keeps the first of two equally short ones, 3.35TB/s before 3350GB/s.
+    si = [("PB", 15), ("TB", 12), ("GB", 9), ("MB", 6), ("KB", 3), ("kB", 3), ("B", 0)]
+    binary = [("PiB", 50), ("TiB", 40), ("GiB", 30), ("MiB", 20), ("KiB", 10)]
     both = {**_powers(si), **_powers(binary, 2)}
     return {unit + suffix: factor for unit, factor in both.items()}
 
@@ -174,7 +175,7 @@ def render(value: float, dimension: Dimension) -> str:
     for unit, factor in dimension.units.items():
         number = exact / factor
         digits = _plain(number)
-        below_one = 0 < number < 1
+        below_one = number < 1 and (number > 0 or factor != 1)
         if (below_one, len(digits)) < rank and _reads_back(digits + unit, value, dimension):
             best, rank = digits + unit, (below_one, len(digits))
     return best
@@ -193,19 +194,19 @@ def _plain(number: Decimal) -> str:
 
 
 def _in_range(
-    shown: str, digits: str, unit: str, number: Decimal, dimension: Dimension
+    text: str, digits: str, unit: str, number: Decimal, dimension: Dimension
 ) -> float | int:
     if number < 0:
-        raise ValueError(f"{shown}: expected {dimension.name}, and it cannot be negative")
+        raise ValueError(f"{text}: expected {dimension.name}, and it cannot be negative")
     if number > dimension.largest:
         if dimension is FRACTION and unit == "" and number <= 100:
-            raise ValueError(f"{shown}: expected a fraction from 0 to 1. Maybe {digits}%?")
+            raise ValueError(f"{text}: expected a fraction from 0 to 1. Maybe {digits}%?")
         limit = _plain(dimension.largest)
-        raise ValueError(f"{shown}: absurdly large, {dimension.name} ends at {limit} {_base(dimension)}")
+        raise ValueError(f"{text}: absurdly large, {dimension.name} ends at {limit} {_base(dimension)}")
     if not dimension.whole:
         return float(number)
     if number != number.to_integral_value():
-        raise ValueError(f"{shown}: not a whole number of {_base(dimension)}")
+        raise ValueError(f"{text}: not a whole number of {_base(dimension)}")
     return int(number)
 
 
@@ -213,12 +214,12 @@ def _base(dimension: Dimension) -> str:
     return next((unit for unit, f in dimension.units.items() if f == 1 and unit), "").strip()
 
 
-def _wrong_unit(shown: str, digits: str, unit: str, dimension: Dimension) -> str:
+def _wrong_unit(text: str, digits: str, unit: str, dimension: Dimension) -> str:
     guess = _guess(unit, dimension)
     tail = f" Maybe {digits}{guess}?" if guess else f" Expected {dimension.name} such as {dimension.example}."
     if unit == "" or unit in _SI:
-        return f"{shown}: no unit.{tail}"
-    return f"{shown}: unknown unit {shown(unit)} for {dimension.name}.{tail}"
+        return f"{text}: no unit.{tail}"
+    return f"{text}: unknown unit {shown(unit)} for {dimension.name}.{tail}"
 
 
 _DEFAULT_UNIT = {BYTES.name: "GB", BANDWIDTH.name: "GB/s", SECONDS.name: "ms"}
@@ -240,8 +241,14 @@ def _guess(unit: str, dimension: Dimension) -> str:
 
 
 def shown(value: object) -> str:
-    """A value as a message shows it: printable, one line, at most 60 characters."""
-    text = value if isinstance(value, str) else repr(value)
+    """A value as a message shows it: in the words of a document, one printable line, at most 60 characters."""
+    if isinstance(value, Mapping):
+        return "a mapping"
+    if isinstance(value, list | tuple | set):
+        return "a list"
+    if value is None or value == "":
+        return "nothing"
+    text = value if isinstance(value, str) else str(value).lower() if isinstance(value, bool) else repr(value)
     text = text[: _SHOWN + 1]
-    text = text.encode("unicode_escape").decode("ascii") if not text.isprintable() else text
+    text = text if text.isprintable() else text.encode("unicode_escape").decode("ascii")
     return text if len(text) <= _SHOWN else text[: _SHOWN - 1] + "…"

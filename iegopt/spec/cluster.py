@@ -12,7 +12,7 @@ from iegopt.spec.policy import FallbackPolicy, KvTransferConfig
 from iegopt.spec.quantities import DollarsPerHour, Fraction, PositiveBandwidth, Seconds
 from iegopt.spec.variant import ExecutionPath
 
-__all__ = ["ClusterSpec", "GangSpec", "LEVELS", "LinkCard", "LinkOverride", "LinkSpec", "PairLink"]
+__all__ = ["LEVELS", "ClusterSpec", "GangSpec", "LinkCard", "LinkOverride", "LinkSpec", "PairLink"]
 
 LEVELS = ("domain", "host", "rack", "datacenter", "wan")
 """Levels of the topology tree, narrowest first; ``wan`` joins everything."""
@@ -71,12 +71,12 @@ class ClusterSpec(Spec):
 
     name: Name = "cluster"
     devices: tuple[DeviceSpec, ...] = Field(min_length=1)
-    links: dict[Level, LinkSpec | Name] = {}
+    links: dict[Level, LinkSpec | Name] = Field(default_factory=dict)
     link_overrides: tuple[LinkOverride, ...] = ()
     pairs: tuple[PairLink, ...] = ()
     gangs: tuple[GangSpec, ...] = ()
     parallel_efficiency: Fraction = 0.9
-    prices: dict[Name, DollarsPerHour] = {}
+    prices: dict[Name, DollarsPerHour] = Field(default_factory=dict)
     reference_price: DollarsPerHour | None = None
     execution_path_registry: tuple[ExecutionPath, ...] | None = None
     kv_transfer_config: KvTransferConfig | None = None

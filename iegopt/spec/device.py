@@ -8,7 +8,15 @@ from pydantic import Field, model_validator
 
 from iegopt.spec.base import Identifier, Name, Spec
 from iegopt.spec.quantities import (
-    Bandwidth, Bytes, DollarsPerHour, FlopRate, Fraction, PositiveBandwidth, PositiveBytes, PositiveInt, SmallInt,
+    Bandwidth,
+    Bytes,
+    DollarsPerHour,
+    FlopRate,
+    Fraction,
+    PositiveBandwidth,
+    PositiveBytes,
+    PositiveInt,
+    SmallInt,
 )  # fmt: skip
 from iegopt.spec.stage import DeviceType, Precision
 

@@ -14,6 +14,9 @@ from iegopt.spec.stage import StageSpec
 __all__ = ["AffinityRule", "EdgeKind", "EdgeSpec", "GraphSpec"]
 
 
+_SHOWN_CYCLE = 8
+
+
 class EdgeKind(StrEnum):
     DATA = "data"
     CONTROL = "control"
@@ -59,10 +62,11 @@ class GraphSpec(Spec):
     @model_validator(mode="after")
     def _well_formed(self) -> Self:
         ids = [stage.id for stage in self.stages]
-        known = set(ids)
-        if len(known) != len(ids):
-            twice = next(i for i in ids if ids.count(i) > 1)
-            raise ValueError(f"stage id {twice} stands twice")
+        known: set[str] = set()
+        for name in ids:
+            if name in known:
+                raise ValueError(f"stage id {name} stands twice")
+            known.add(name)
         pairs: set[tuple[str, str]] = set()
         for number, edge in enumerate(self.edges):
             for end in (edge.source, edge.target):
@@ -102,7 +106,10 @@ class GraphSpec(Spec):
                     ready.append(j)
         if len(order) < len(self.stages):
             cycle = _a_cycle({i for i, n in enumerate(waiting) if n}, successors)
-            raise ValueError("cycle: " + " -> ".join(self.stages[i].id for i in cycle))
+            names = [self.stages[i].id for i in cycle]
+            if len(names) > _SHOWN_CYCLE:
+                names[_SHOWN_CYCLE - 2 : -2] = [f"({len(names) - _SHOWN_CYCLE} more)"]
+            raise ValueError("cycle: " + " -> ".join(names))
         return tuple(order)
 
 
@@ -110,9 +117,9 @@ def _a_cycle(left: set[int], successors: list[list[int]]) -> list[int]:
     """One cycle among the stages that no topological order reaches, first stage repeated at the end."""
     # Each stage left waits on another one left, so walking backwards must come round.
     predecessor = {j: i for i in left for j in successors[i] if j in left}
-    seen: list[int] = []
-    at = next(iter(sorted(left)))
+    seen: dict[int, int] = {}
+    at = min(left)
     while at not in seen:
-        seen.append(at)
+        seen[at] = len(seen)
         at = predecessor[at]
-    return [*seen[seen.index(at) :], at][::-1]
+    return [*list(seen)[seen[at] :], at][::-1]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Self
+from typing import Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -25,7 +25,7 @@ class LlmCard(Spec):
     name: Name
     aliases: tuple[Name, ...] = ()
     family: Name
-    kind: str = Field(default="decoder", pattern="^(decoder|encoder)$")
+    kind: Literal["decoder", "encoder"] = "decoder"
     parameters: Count = Field(gt=0)
     active_parameters: Count | None = None
     layers: PositiveInt
@@ -63,5 +63,6 @@ class LlmCard(Spec):
         size = (precision or self.kv_precision).bytes
         if self.kv_elements_per_layer is not None:
             return self.layers * self.kv_elements_per_layer * size
-        assert self.kv_heads is not None and self.head_dim is not None
+        assert self.kv_heads is not None
+        assert self.head_dim is not None
         return 2 * self.layers * self.kv_heads * self.head_dim * size

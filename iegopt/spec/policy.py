@@ -10,7 +10,13 @@ from pydantic import model_validator
 
 from iegopt.spec.base import Name, Spec
 from iegopt.spec.quantities import (
-    Bytes, Count, Fraction, PositiveBytes, PositiveInt, Seconds, SmallInt,
+    Bytes,
+    Count,
+    Fraction,
+    PositiveBytes,
+    PositiveInt,
+    Seconds,
+    SmallInt,
 )  # fmt: skip
 from iegopt.spec.stage import Precision
 
@@ -128,6 +134,8 @@ class ProfilingMatrix(Spec):
         return self
 
 
+# The fields bear the names of the source's table.
+# ruff: noqa: N815
 class _Init(Spec):
     to_READY: Name
 

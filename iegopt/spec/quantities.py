@@ -57,10 +57,15 @@ def _read(value: object, info: ValidationInfo, *, dimension: units.Dimension) ->
     return units.check(value, dimension)
 
 
+def _write(value: float, *, dimension: units.Dimension) -> str | int:
+    text = units.render(value, dimension)
+    return int(text) if text.isdigit() else text
+
+
 def _annotations(dimension: units.Dimension) -> tuple[Any, ...]:
     return (
         BeforeValidator(partial(_read, dimension=dimension)),
-        PlainSerializer(partial(units.render, dimension=dimension), return_type=str, when_used="json"),
+        PlainSerializer(partial(_write, dimension=dimension), return_type=str | int, when_used="json"),
         WithJsonSchema(_schema(dimension)),
     )
 

@@ -11,8 +11,20 @@ from iegopt.spec.base import Identifier, Name, Spec
 from iegopt.spec.quantities import Bytes, Flop, Fraction, PositiveInt, Seconds, SmallInt
 
 __all__ = [
-    "ComputeDemand", "DeviceType", "IoDemand", "KindDefaults", "MemoryDemand", "NodeType", "Parallelism",
-    "ParallelStrategy", "Precision", "Priority", "StageAffinity", "StageKind", "StageSpec", "TokenWork",
+    "ComputeDemand",
+    "DeviceType",
+    "IoDemand",
+    "KindDefaults",
+    "MemoryDemand",
+    "NodeType",
+    "ParallelStrategy",
+    "Parallelism",
+    "Precision",
+    "Priority",
+    "StageAffinity",
+    "StageKind",
+    "StageSpec",
+    "TokenWork",
 ]  # fmt: skip
 
 

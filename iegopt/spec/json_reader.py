@@ -1,0 +1,78 @@
+"""JSON text as plain data, under the same bounds as YAML and with keys given twice refused."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+from iegopt.errors import SpecError
+from iegopt.spec.text import MAX_DEPTH, MAX_NODES, line_and_column
+from iegopt.units import shown
+
+__all__ = ["parse_json"]
+
+_STRING = re.compile(r'"(?:[^"\\]|\\.)*"')
+_STRUCTURE = re.compile(r"[\[\]{},]")
+_LONGEST_INTEGER = 40
+
+
+def parse_json(text: str, file: str) -> Any:
+    """Read one JSON value.
+
+    Raises
+    ------
+    SpecError
+        With ``line L:C`` as its place where there is one: a syntax error, a key given twice, or a
+        document beyond ``MAX_NODES`` or ``MAX_DEPTH``.
+    """
+    _check_bounds(text, file)
+    try:
+        return json.loads(text, object_pairs_hook=_mapping, parse_int=_integer)
+    except json.JSONDecodeError as error:
+        where = line_and_column(text, error.pos)
+        raise SpecError(file, where, f"not JSON: {error.msg[0].lower()}{error.msg[1:]}") from None
+    except _KeyTwice as error:
+        problem = f"key {shown(error.key)} is given twice in one mapping"
+        raise SpecError(file, _second_place(text, error.key), problem) from None
+
+
+def _check_bounds(text: str, file: str) -> None:
+    """Bound size and depth by the brackets and commas outside strings, before anything is built."""
+    values, depth = 0, 0
+    for match in _STRUCTURE.finditer(_STRING.sub('""', text)):
+        mark = match.group()
+        values += mark not in "]}"
+        depth += (mark in "[{") - (mark in "]}")
+        if values > MAX_NODES:
+            raise SpecError(file, "", f"holds more than {MAX_NODES} values, the most a document may hold")
+        if depth > MAX_DEPTH:
+            raise SpecError(file, "", f"nested deeper than {MAX_DEPTH} levels, the most a document may be")
+
+
+class _KeyTwice(Exception):
+    def __init__(self, key: str) -> None:
+        self.key = key
+        super().__init__(key)
+
+
+def _mapping(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    result = dict(pairs)
+    if len(result) != len(pairs):
+        seen: set[str] = set()
+        for key, _ in pairs:
+            if key in seen:
+                raise _KeyTwice(key)
+            seen.add(key)
+    return result
+
+
+def _integer(digits: str) -> int | str:
+    # Python refuses to convert thousands of digits; as text, the spec refuses the value with its path.
+    return int(digits) if len(digits) <= _LONGEST_INTEGER else digits
+
+
+def _second_place(text: str, key: str) -> str:
+    """Where the key stands for the second time; empty where the text alone cannot tell."""
+    places = [m.start() for m in re.finditer(re.escape(json.dumps(key, ensure_ascii=False)) + r"\s*:", text)]
+    return line_and_column(text, places[1]) if len(places) == 2 else ""
