@@ -32,8 +32,8 @@ from iegopt.spec.variant import PathCard
 from iegopt.units import shown
 
 __all__ = [
-    "DEFAULT_LINKS", "Kind", "all_cards", "compatible", "data_dir", "device", "has_device", "link", "llm", "names",
-    "nearest_device", "path",
+    "DEFAULT_LINKS", "Kind", "all_cards", "compatible", "data_dir", "device", "find_device", "link", "llm", "names",
+    "path",
 ]  # fmt: skip
 
 Kind = Literal["llm", "device", "link", "path"]
@@ -80,14 +80,9 @@ def device(name: str) -> DeviceCard:
     return card
 
 
-def has_device(name: str) -> bool:
-    """Whether ``device`` knows this name; a cluster may describe devices of its own."""
-    return _resolve("device", name) is not None
-
-
-def nearest_device(name: str) -> str | None:
-    """The device models that were probably meant, ``None`` where nothing suggests itself."""
-    return _nearest("device", name)
+def find_device(name: str) -> DeviceCard | None:
+    """The card of a device model, ``None`` where there is none: a cluster may describe devices of its own."""
+    return device(name) if _resolve("device", name) is not None else None
 
 
 def link(name: str) -> LinkCard:
@@ -134,14 +129,10 @@ def _known(kind: Kind, name: str) -> str:
     found = _resolve(kind, name)
     if found is not None:
         return found
-    guess = _nearest(kind, name)
+    family = [known for known in names(kind) if known.lower().startswith(f"{name}-".lower())]
+    guess = " or ".join(family[:3]) or nearest(name, (*names(kind), *(alias for alias, _ in _aliased(kind))))
     hint = f"Maybe {guess}?" if guess else f"Expected one of the {len(names(kind))} cards of models/{_FOLDER[kind]}"
     raise InputError(f"unknown {_SAID[kind]} {shown(name)}. {hint}")
-
-
-def _nearest(kind: Kind, name: str) -> str | None:
-    family = [known for known in names(kind) if known.lower().startswith(f"{name}-".lower())]
-    return " or ".join(family[:3]) or nearest(name, (*names(kind), *(alias for alias, _ in _aliased(kind))))
 
 
 def _resolve(kind: Kind, name: str) -> str | None:

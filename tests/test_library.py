@@ -173,11 +173,9 @@ def test_an_unknown_name_is_refused_with_a_guess(look: Any, name: str, message: 
     assert str(caught.value).startswith(message)
 
 
-def test_a_cluster_can_ask_before_it_names_a_device() -> None:
-    assert library.has_device("a100-sxm")
-    assert not library.has_device("A100")
-    assert library.nearest_device("A100") == "A100-40GB or A100-80GB"
-    assert library.nearest_device("no such thing") is None
+def test_a_device_of_a_clusters_own_has_no_card() -> None:
+    assert library.find_device("a100-sxm") is library.device("A100-80GB")
+    assert library.find_device("my-own-chip") is None
 
 
 def test_paths_are_found_by_alias_and_absent_for_a_foreign_model() -> None:
