@@ -1,0 +1,119 @@
+"""The topology tree laid out for messages: sites in tree order, every group a slice of them.
+
+Sorted by (datacenter, rack, host, domain), the sites of any group stand next to each other, so the best of
+every group is one ``np.minimum.reduceat``, and the sites that a site meets at a level are a slice.
+A gang that bears −1 at a level becomes a group of its own there: it meets nobody but itself, and itself
+costs nothing, so that group's link is never used. Levels whose groups are those of the level below (or
+single sites) are left out: no two sites meet there for the first time.
+
+Everything here depends on the ``Topology`` alone and is kept as long as it lives.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from weakref import WeakKeyDictionary
+
+import numpy as np
+import numpy.typing as npt
+
+from iegopt.problem.topology import WAN, Topology
+
+__all__ = ["Level", "TreeIndex", "tree_index"]
+
+Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+
+_kept: WeakKeyDictionary[Topology, TreeIndex] = WeakKeyDictionary()
+
+
+@dataclass(frozen=True, eq=False)
+class Level:
+    """One level that joins something; its children are the groups of the kept level below, or the sites.
+
+    Attributes
+    ----------
+    start (G,), parent (children,)
+        First child of every group; group of every child.
+    first (G + 1,), of_site (S,)
+        First site (in tree order) of every group, closed by S; group of every site in tree order.
+    latency, seconds_per_byte (G,) or (1,)
+        One value where all groups of the level have the same link.
+    """
+
+    start: Ints
+    parent: Ints
+    first: Ints
+    of_site: Ints
+    latency: Floats
+    seconds_per_byte: Floats
+
+
+@dataclass(frozen=True, eq=False)
+class TreeIndex:
+    """Levels from the lowest up, and ``position`` (S,) of every site in tree order."""
+
+    position: Ints
+    levels: tuple[Level, ...]
+
+
+def tree_index(topology: Topology) -> TreeIndex:
+    """The layout of a topology, computed once per object.
+
+    Raises
+    ------
+    ValueError
+        If a group of a level does not lie inside one group of the next.
+    """
+    index = _kept.get(topology)
+    if index is None:
+        index = _kept[topology] = _build(topology)
+    return index
+
+
+def _build(topology: Topology) -> TreeIndex:
+    sites = np.arange(topology.S)
+    labels = [np.where(topology.group[level] >= 0, topology.group[level], -1 - sites) for level in range(WAN)]
+    order = np.lexsort(labels) if topology.S else sites
+    position = np.empty_like(order)
+    position[order] = sites
+    levels: list[Level] = []
+    below = sites  # group of every site, in tree order, at the last kept level
+    count = topology.S
+    for level in (*range(WAN), WAN):
+        label = labels[level][order] if level < WAN else np.zeros(topology.S, dtype=np.int64)
+        change = np.concatenate([[True], label[1:] != label[:-1]])
+        of_site = np.cumsum(change) - 1
+        groups = int(of_site[-1]) + 1
+        first = np.flatnonzero(change)
+        nested = np.array_equal(np.flatnonzero(np.diff(below, prepend=-1))[below[first]], first)
+        if len(np.unique(label)) != groups or not nested:
+            raise ValueError(f"topology level {level}: a group is not inside one group of the next level")
+        if groups == count:
+            continue
+        start = below[first]
+        latency, rate = _links(topology, level, label[first])
+        levels.append(
+            Level(
+                start=start,
+                parent=np.repeat(np.arange(groups), np.diff(start, append=count)),
+                first=np.append(first, topology.S),
+                of_site=of_site,
+                latency=latency,
+                seconds_per_byte=rate,
+            )
+        )
+        below, count = of_site, groups
+    return TreeIndex(position, tuple(levels))
+
+
+def _links(topology: Topology, level: int, label: Ints) -> tuple[Floats, Floats]:
+    """Links of the groups of a level; a gang's own group (label < 0) never moves anything: free."""
+    real = label >= 0
+    group = label[real]
+    latency, rate = topology.latency[level][group], topology.seconds_per_byte[level][group]
+    if (latency == latency[:1]).all() and (rate == rate[:1]).all():
+        return latency[:1], rate[:1]
+    all_latency, all_rate = np.zeros(len(label)), np.zeros(len(label))
+    all_latency[real], all_rate[real] = latency, rate
+    return all_latency, all_rate
