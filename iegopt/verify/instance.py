@@ -1,0 +1,249 @@
+"""Check of a placement against an instance document, in plain loops and floating-point seconds.
+
+Everything is recomputed from the document alone: nothing here knows the compiled problem or a solver. Times that
+were rounded to nanoseconds may be off by half a nanosecond each, so a sum of n of them may exceed its limit by less
+than (n + 1)/2 ns before it counts as broken; memory by a millionth of a byte per stage.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from iegopt.verify.report import Report, Violation
+
+__all__ = ["check_claim", "check_placement"]
+
+_LEVELS = ("domain", "host", "rack", "datacenter")
+_TICK = 1e-9
+_GAP = 1e-6
+"""Relative gap within which ``optimal`` is a proof."""
+_STATUSES = ("optimal", "feasible", "infeasible", "unknown")
+
+
+def check_placement(document: Mapping[str, Any], placement: Mapping[str, Any]) -> Report:
+    """Every constraint that a placement breaks, its objective and makespan in seconds.
+
+    Parameters
+    ----------
+    document
+        A well-formed ``iegopt-instance/1``.
+    placement
+        Stage id → ``{"site": site id, "variant": name}``.
+    """
+    chosen, found = _chosen(document, placement)
+    if found:
+        return Report(tuple(found), None, None)
+    found += _memory(document, chosen) + _times(document, chosen) + _affinities(document, chosen, required=True)
+    objective = sum(float(stage["options"]["cost"][o]) for stage, o in zip(document["stages"], chosen, strict=True))
+    objective += sum(float(edge.get("weight", 1)) * _transfer(document, edge, chosen) for edge in document["edges"])
+    objective += sum(float(v.used) for v in _affinities(document, chosen, required=False))
+    return Report(tuple(found), objective, max(finish for finish, _ in _finish(document, chosen)))
+
+
+def check_claim(document: Mapping[str, Any], plan: object) -> Report:
+    """``check_placement`` of a plan as ``iegopt solve --json`` prints it, and its claims about itself.
+
+    A claimed objective or makespan may differ by 10⁻⁶ of itself and a nanosecond per stage and edge.
+    """
+    if not isinstance(plan, dict):
+        return Report((Violation("claim", "plan", type(plan).__name__, "an object"),), None, None)
+    status, placement = plan.get("status"), plan.get("placement")
+    has_plan = status in ("optimal", "feasible")
+    found = []
+    if status not in _STATUSES:
+        found.append(Violation("claim", "status", repr(status), ", ".join(_STATUSES)))
+    if not has_plan and not placement:
+        return Report(tuple(found), None, None)
+    if not isinstance(placement, dict):
+        return Report((*found, Violation("claim", "placement", repr(placement), "an object by stage")), None, None)
+    if not has_plan and status in _STATUSES:
+        found.append(Violation("claim", "status", f"{status} with a placement", "optimal or feasible"))
+    report = check_placement(document, placement)
+    if report.objective is not None and report.makespan is not None:
+        slack = _TICK * (len(document["stages"]) + len(document["edges"]))
+        found += _agrees(plan, "objective", report.objective, slack)
+        if plan.get("makespan") is not None:
+            found += _agrees(plan, "makespan", report.makespan, slack)
+        found += _bound(plan, report.objective, slack)
+    return Report((*report.violations, *found), report.objective, report.makespan)
+
+
+def _agrees(plan: Mapping[str, Any], key: str, true: float, slack: float) -> list[Violation]:
+    claimed = _number(plan.get(key))
+    if claimed is not None and abs(claimed - true) <= _GAP * abs(true) + slack:
+        return []
+    return [Violation("claim", key, repr(plan.get(key)), true)]
+
+
+def _bound(plan: Mapping[str, Any], objective: float, slack: float) -> list[Violation]:
+    bound, status = plan.get("bound"), plan.get("status")
+    if bound is None:
+        return [Violation("claim", "bound", "none", "a bound where optimal")] if status == "optimal" else []
+    value = _number(bound)
+    if value is None:
+        return [Violation("claim", "bound", repr(bound), "a number or null")]
+    if value > objective + _GAP * abs(objective) + slack:
+        return [Violation("claim", "bound", value, objective)]
+    found = []
+    if status == "optimal" and objective - value > _GAP * abs(objective) + slack:
+        found.append(Violation("claim", "status", f"optimal at a gap of {objective - value:g} s", f"{_GAP:g} of it"))
+    if plan.get("gap") is not None:
+        gap, true = _number(plan["gap"]), (objective - value) / abs(objective) if objective else 0.0
+        allowed = 2 * _GAP + slack / abs(objective) if objective else math.inf
+        if gap is None or abs(gap - true) > allowed:
+            found.append(Violation("claim", "gap", repr(plan["gap"]), true))
+    return found
+
+
+def _number(value: object) -> float | None:
+    """A finite number, or ``None``."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        return None
+    return float(value)
+
+
+def _chosen(document: Mapping[str, Any], placement: Mapping[str, Any]) -> tuple[list[int], list[Violation]]:
+    """The option of every stage, and what is missing or unknown."""
+    chosen: list[int] = []
+    found: list[Violation] = []
+    site_ids = document["sites"]["id"]
+    stage_ids = [stage["id"] for stage in document["stages"]]
+    for stage in document["stages"]:
+        at = placement.get(stage["id"])
+        if at is None:
+            found.append(Violation("stage", stage["id"], "not placed", "one option"))
+            continue
+        site, variant = (at.get("site"), at.get("variant")) if isinstance(at, dict) else (at, None)
+        options = stage["options"]
+        matches = [
+            o
+            for o, (s, m) in enumerate(zip(options["site"], options["variant"], strict=True))
+            if site_ids[s] == site and m == variant
+        ]
+        if matches:
+            chosen.append(matches[0])
+        else:
+            found.append(Violation("option", stage["id"], f"{variant} on {site}", "one of its options"))
+    found += [Violation("stage", str(name), "placed", "no such stage") for name in placement if name not in stage_ids]
+    return chosen, found
+
+
+def _memory(document: Mapping[str, Any], chosen: list[int]) -> list[Violation]:
+    used = [0.0] * len(document["devices"]["id"])
+    counted = set()
+    for stage, o in zip(document["stages"], chosen, strict=True):
+        options = stage["options"]
+        site = options["site"][o]
+        amount = options["memory"][o]
+        if "weights" in options:
+            key = options["weights"]["key"][o]
+            if key is not None and (key, site) not in counted:
+                counted.add((key, site))
+                amount = amount + options["weights"]["memory"][o]
+        members = document["sites"]["devices"][site]
+        for device in members:
+            used[device] += amount / len(members)
+    found = []
+    for device, total, allowed in zip(document["devices"]["id"], used, document["devices"]["memory"], strict=True):
+        if total > allowed + 1e-6 * len(chosen) + 1e-15 * allowed:
+            found.append(Violation("memory", device, total, allowed))
+    return found
+
+
+def _times(document: Mapping[str, Any], chosen: list[int]) -> list[Violation]:
+    found = []
+    finish = _finish(document, chosen)
+    times = [stage["options"]["time"][o] for stage, o in zip(document["stages"], chosen, strict=True)]
+    for stage, time, (end, terms) in zip(document["stages"], times, finish, strict=True):
+        if stage.get("sla") is not None and _exceeds(time, stage["sla"], 1):
+            found.append(Violation("sla", stage["id"], time, stage["sla"]))
+        if stage.get("finish_by") is not None and _exceeds(end, stage["finish_by"], terms):
+            found.append(Violation("finish_by", stage["id"], end, stage["finish_by"]))
+    end, terms = max(finish)
+    if document.get("deadline") is not None and _exceeds(end, document["deadline"], terms):
+        last = document["stages"][finish.index((end, terms))]["id"]
+        found.append(Violation("deadline", last, end, document["deadline"]))
+    if document.get("budget") is not None:
+        members = document["budget"]["stages"]
+        spent = sum(times[v] for v in members)
+        if _exceeds(spent, document["budget"]["limit"], len(members)):
+            where = ", ".join(document["stages"][v]["id"] for v in members)
+            found.append(Violation("budget", where, spent, document["budget"]["limit"]))
+    return found
+
+
+def _exceeds(used: float, allowed: float, terms: int) -> bool:
+    """Whether a sum of ``terms`` rounded times is over its limit by more than rounding explains."""
+    return used > allowed + 0.5 * (terms + 1) * 0.999 * _TICK
+
+
+def _finish(document: Mapping[str, Any], chosen: list[int]) -> list[tuple[float, int]]:
+    """(V,) end of every stage, and how many times were summed, by relaxing the edges until nothing moves."""
+    times = [float(stage["options"]["time"][o]) for stage, o in zip(document["stages"], chosen, strict=True)]
+    edges = [(edge["from"], edge["to"], _transfer(document, edge, chosen)) for edge in document["edges"]]
+    finish = [(time, 1) for time in times]
+    for _ in times:
+        before = list(finish)
+        for u, v, transfer in edges:
+            finish[v] = max(finish[v], (finish[u][0] + transfer + times[v], finish[u][1] + 2))
+        if finish == before:
+            break
+    return finish
+
+
+def _transfer(document: Mapping[str, Any], edge: Mapping[str, Any], chosen: list[int]) -> float:
+    """Seconds of an edge (section 1 of the format, and the extensions ``overlap`` and ``parallel_shards``)."""
+    u, v = edge["from"], edge["to"]
+    a = document["stages"][u]["options"]["site"][chosen[u]]
+    b = document["stages"][v]["options"]["site"][chosen[v]]
+    if a == b:
+        return 0.0
+    latency, seconds_per_byte = _link(document, a, b)
+    size = float(edge.get("bytes", 0))
+    seconds = latency + size * seconds_per_byte
+    if "overlap" not in edge:
+        return seconds
+    least = latency + min(float(edge["overlap"]["chunk"]), size) * seconds_per_byte
+    return max(seconds - float(edge["overlap"]["hidden"][chosen[u]]), least)
+
+
+def _link(document: Mapping[str, Any], a: int, b: int) -> tuple[float, float]:
+    """Latency and seconds per byte between two sites, shards in parallel counted in."""
+    sites, links = document["sites"], document["links"]
+    shards = 1
+    if "parallel_shards" in document.get("extensions", []) and len(sites["devices"][a]) == len(sites["devices"][b]):
+        shards = len(sites["devices"][a])
+    if "pairs" in links:
+        return float(links["pairs"]["latency"][a][b]), float(links["pairs"]["seconds_per_byte"][a][b]) / shards
+    link = links["wan"]
+    for level in _LEVELS:
+        group = sites[level][a]
+        if group >= 0 and group == sites[level][b]:
+            link = {**links[level], **links[level].get("groups", {}).get(str(group), {})}
+            break
+    return float(link["latency"]), 1 / (float(link["bandwidth"]) * shards)
+
+
+def _affinities(document: Mapping[str, Any], chosen: list[int], *, required: bool) -> list[Violation]:
+    """Broken affinities of one sort; ``used`` is the sites where required, the penalty where preferred."""
+    found = []
+    for rule in document.get("affinity", []):
+        if rule.get("required", True) is not required:
+            continue
+        sites = [document["stages"][v]["options"]["site"][chosen[v]] for v in rule["stages"]]
+        apart = rule.get("apart", False)
+        pairs = [(a, b) for i, a in enumerate(sites) for b in sites[i + 1 :]]
+        if any(_together(document, rule["level"], a, b) is apart for a, b in pairs):
+            where = ", ".join(document["stages"][v]["id"] for v in rule["stages"])
+            used = ", ".join(document["sites"]["id"][s] for s in sites) if required else float(rule.get("penalty", 0))
+            found.append(Violation("affinity", where, used, f"{'apart' if apart else 'together'} by {rule['level']}"))
+    return found
+
+
+def _together(document: Mapping[str, Any], level: str, a: int, b: int) -> bool:
+    if a == b or level == "site":
+        return bool(a == b)
+    group = document["sites"][level][a]
+    return bool(group >= 0 and group == document["sites"][level][b])
