@@ -11,6 +11,7 @@ from iegopt import library
 from iegopt.errors import InputError
 from iegopt.spec.cluster import ClusterSpec
 from iegopt.spec.device import DeviceCard, DeviceCompute, DeviceSpec, Interconnect, Utilization
+from iegopt.spec.explain_error import nearest
 from iegopt.spec.stage import DeviceType
 
 __all__ = ["Device", "DeviceClass", "expand"]
@@ -79,7 +80,7 @@ def expand(cluster: ClusterSpec) -> tuple[Device, ...]:
 def _expand_one(spec: DeviceSpec, cluster: ClusterSpec, where: str) -> Iterator[Device]:
     card = _card(spec.model)
     kind = _class(spec, card, where)
-    interconnect = spec.interconnect or (card.interconnect if card else None)
+    interconnect = spec.interconnect or (_one_direction(card.interconnect) if card else None)
     price = _price(spec, card, cluster, where)
     queue = (spec.queue.depth, spec.queue.wait) if spec.queue else None
     for i in range(spec.count):
@@ -96,9 +97,14 @@ def _expand_one(spec: DeviceSpec, cluster: ClusterSpec, where: str) -> Iterator[
         )
 
 
+def _one_direction(link: Interconnect | None) -> Interconnect | None:
+    """A card gives the vendor's figure, both directions together; a transfer uses one of them."""
+    return link and link.model_copy(update={"bandwidth": link.bandwidth / 2})
+
+
 @lru_cache(maxsize=256)
 def _card(model: str) -> DeviceCard | None:
-    return library.device(model) if library.has_device(model) else None
+    return library.find_device(model)
 
 
 def _class(spec: DeviceSpec, card: DeviceCard | None, where: str) -> DeviceClass:
@@ -109,7 +115,7 @@ def _class(spec: DeviceSpec, card: DeviceCard | None, where: str) -> DeviceClass
     def need(value: T | None, fallback: T | None, field: str) -> T:
         found = value if value is not None else fallback
         if found is None:
-            near = library.nearest_device(spec.model)
+            near = nearest(spec.model, library.names("device"))
             guess = f" Maybe the model is {near}?" if near else ""
             raise InputError(
                 f"{where}.{field}: device {spec.id} does not give it, and the library has no card "

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from iegopt import library
 from iegopt.errors import InputError
-from iegopt.problem.devices import Device
+from iegopt.problem.devices import Device, DeviceClass
 from iegopt.problem.topology import LEVEL_NAMES, WAN, Topology
 from iegopt.spec.cluster import LEVELS, ClusterSpec, LinkSpec
 
@@ -39,15 +39,15 @@ class SiteTable:
     ----------
     topology
         Over all devices and these sites.
-    kind (S,)
-        Index into ``kinds`` of every site's device class (gangs are of one class).
     kinds
-        ``(DeviceClass, gang size)`` pairs.
+        ``(device class, gang size)`` pairs; a gang is of one class.
+    of_kind
+        The sites of every kind, ascending.
     """
 
     topology: Topology
-    kind: Ints
-    kinds: tuple[tuple[object, int], ...]
+    kinds: tuple[tuple[DeviceClass, int], ...]
+    of_kind: tuple[Ints, ...]
 
 
 def gang_sizes(cluster: ClusterSpec, devices: tuple[Device, ...]) -> tuple[int, ...]:
@@ -73,12 +73,13 @@ def build_sites(cluster: ClusterSpec, devices: tuple[Device, ...], sizes: Iterab
         for k in wanted:
             members += _blocks(devices, k)
     names = tuple("+".join(devices[d].id for d in site) for site in members)
-    kinds: dict[tuple[object, int], int] = {}
-    kind = [kinds.setdefault((devices[site[0]].kind, len(site)), len(kinds)) for site in members]
+    of_kind: dict[tuple[DeviceClass, int], list[int]] = {}
+    for s, site in enumerate(members):
+        of_kind.setdefault((devices[site[0]].kind, len(site)), []).append(s)
     return SiteTable(
         topology=_topology(cluster, devices, members, names),
-        kind=np.array(kind, dtype=np.int64),
-        kinds=tuple(kinds),
+        kinds=tuple(of_kind),
+        of_kind=tuple(np.array(sites, dtype=np.int64) for sites in of_kind.values()),
     )
 
 

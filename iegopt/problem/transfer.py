@@ -16,7 +16,7 @@ import numpy.typing as npt
 from iegopt.problem.arrays import TICKS_PER_SECOND, Problem
 from iegopt.problem.topology import WAN
 
-__all__ = ["cost_ticks", "edge_ticks", "group_seconds", "time_ticks"]
+__all__ = ["cost_ticks", "edge_ticks", "group_seconds", "raw_seconds", "time_ticks"]
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -55,20 +55,30 @@ def edge_ticks(problem: Problem, edge: int, source: Ints, target: Ints) -> tuple
         Option indices (into the O arrays) of the edge's source and target; broadcast together.
     """
     source, target = np.broadcast_arrays(source, target)
+    seconds, least = _raw_and_least(problem, edge, source, target)
+    hidden = problem.edges.hidden[edge]
+    if hidden is not None:
+        start = problem.options.ptr[problem.edges.source[edge]]
+        seconds = np.where(seconds > 0, np.maximum(seconds - hidden[source - start], least), 0.0)
+    return time_ticks(seconds), cost_ticks(problem, edge, seconds)
+
+
+def raw_seconds(problem: Problem, edge: int, source: Ints, target: Ints) -> Floats:
+    """Seconds of transfer between options before anything hides it; broadcast as in ``edge_ticks``."""
+    source, target = np.broadcast_arrays(source, target)
+    return _raw_and_least(problem, edge, source, target)[0]
+
+
+def _raw_and_least(problem: Problem, edge: int, source: Ints, target: Ints) -> tuple[Floats, Floats]:
     options, topology = problem.options, problem.topology
     a, b = options.site[source], options.site[target]
     width = topology.shard_width
     k = np.where(width[a] == width[b], width[a], 1)
     latency, rate = _links(problem, a, b)
     size = problem.edges.bytes[edge] / k
-    seconds = latency + size * rate
-    hidden = problem.edges.hidden[edge]
-    if hidden is not None:
-        start = problem.options.ptr[problem.edges.source[edge]]
-        least = latency + np.minimum(problem.edges.chunk[edge] / k, size) * rate
-        seconds = np.maximum(seconds - hidden[source - start], least)
-    seconds = np.where(a == b, 0.0, seconds)
-    return time_ticks(seconds), cost_ticks(problem, edge, seconds)
+    raw = latency + size * rate
+    least = latency + np.minimum(problem.edges.chunk[edge] / k, size) * rate
+    return np.where(a == b, 0.0, raw), np.where(a == b, 0.0, least)
 
 
 def _links(problem: Problem, a: Ints, b: Ints) -> tuple[Floats, Floats]:

@@ -67,7 +67,11 @@ class DeviceIo(Spec):
 
 
 class Interconnect(Spec):
-    """The link inside the device's domain; a switched fabric (NVLink, xGMI, HCCS) makes a host one domain."""
+    """The link inside the device's domain; a switched fabric (NVLink, xGMI, HCCS) makes a host one domain.
+
+    On a device of a cluster, ``bandwidth`` is what one transfer gets. A card gives the vendor's figure,
+    both directions together, and a transfer gets half of it.
+    """
 
     type: Name
     bandwidth: Bandwidth

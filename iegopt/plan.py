@@ -1,0 +1,187 @@
+"""A plan in the user's words: which site and variant runs every stage, what it costs, how good it is.
+
+Seconds, bytes and dollars; ``None`` where something is absent. ``Plan.document()`` is the JSON
+object of ``iegopt plan --json`` (the second contract of the file formats).
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+__all__ = ["CostSplit", "NoPlan", "Plan", "StagePlan", "TransferPlan", "WeightsUsed"]
+
+
+@dataclass(frozen=True)
+class WeightsUsed:
+    """α, β, γ, λ that the plan was made with."""
+
+    alpha: float
+    beta: float
+    gamma: float
+    lambda_: float
+
+    def document(self) -> dict[str, float]:
+        return {"alpha": self.alpha, "beta": self.beta, "gamma": self.gamma, "lambda": self.lambda_}
+
+
+@dataclass(frozen=True)
+class CostSplit:
+    """The terms of C(p), unweighted, in seconds, and the same money in dollars.
+
+    L = Σ T0, T = Σ T, M = Σ price·T0 / reference price, D = Σ exposed transfer.
+    """
+
+    L: float
+    T: float
+    M: float
+    D: float
+    dollars: float
+
+
+@dataclass(frozen=True)
+class StagePlan:
+    """One placed stage.
+
+    ``t0`` is its idle service time (load time of a variant that was not resident included),
+    ``time`` the time under the device's load, ``memory`` bytes it holds over the whole site,
+    ``capacity_ratio`` the share of the site's free memory that is.
+    """
+
+    id: str
+    kind: str
+    site: str
+    devices: tuple[str, ...]
+    device_model: str
+    variant: str
+    t0: float
+    time: float
+    load_time: float
+    bottleneck: str
+    time_source: str
+    start: float
+    finish: float
+    memory: int
+    capacity_ratio: float
+    sla: float | None
+    cost: CostSplit
+
+
+@dataclass(frozen=True)
+class TransferPlan:
+    """One edge as it is carried out: ``path`` is the level of the topology it crosses."""
+
+    source: str
+    target: str
+    kind: str
+    path: str
+    bytes: float
+    raw: float
+    exposed: float
+    cost: float
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The answer to one request on one cluster; ``verify.plan.check`` recomputes all of it.
+
+    ``objective`` and ``bound`` are seconds of weighted cost; ``proof`` names what proved the bound.
+    ``tier`` is the fallback step that had to be opened (``"preferred"``, or a step's name; ``None``
+    where no device was preferred). ``explanation`` is filled by ``iegopt.explain``.
+    """
+
+    request: str
+    cluster: str
+    status: str
+    objective: float
+    bound: float | None
+    gap: float | None
+    proof: str | None
+    solver: str
+    seconds: float
+    note: str
+    makespan: float
+    deadline: float | None
+    tier: str | None
+    stages: tuple[StagePlan, ...]
+    transfers: tuple[TransferPlan, ...]
+    cost: CostSplit
+    penalties: float
+    weights: WeightsUsed
+    reference_price: float
+    explanation: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def placement(self) -> dict[str, dict[str, str]]:
+        """Stage id -> site and variant."""
+        return {stage.id: {"site": stage.site, "variant": stage.variant} for stage in self.stages}
+
+    def stage(self, name: str) -> StagePlan:
+        """The placed stage of this id; ``KeyError`` where there is none."""
+        for stage in self.stages:
+            if stage.id == name:
+                return stage
+        raise KeyError(name)
+
+    def document(self) -> dict[str, Any]:
+        """The plan as one JSON object, keys in the order of the contract."""
+        return {
+            "status": self.status,
+            "objective": self.objective,
+            "bound": self.bound,
+            "gap": self.gap,
+            "solver": self.solver,
+            "seconds": self.seconds,
+            "placement": self.placement,
+            "makespan": self.makespan,
+            "request": self.request,
+            "cluster": self.cluster,
+            "proof": self.proof,
+            "note": self.note,
+            "deadline": self.deadline,
+            "tier": self.tier,
+            "stages": [asdict(stage) for stage in self.stages],
+            "transfers": [asdict(transfer) for transfer in self.transfers],
+            "cost": asdict(self.cost),
+            "penalties": self.penalties,
+            "weights": self.weights.document(),
+            "reference_price": self.reference_price,
+            "explanation": self.explanation,
+        }
+
+
+@dataclass(frozen=True)
+class NoPlan:
+    """Why there is no plan: proven ``infeasible``, or ``unknown`` where the time ran out.
+
+    ``conflicts`` is a minimal set of constraints that cannot hold together, each with its rule, place,
+    the numbers (requested, used, capacity) and a sentence; empty where the status is unknown.
+    """
+
+    request: str
+    cluster: str
+    status: str
+    bound: float | None
+    solver: str
+    seconds: float
+    note: str
+    tier: str | None
+    conflicts: tuple[dict[str, Any], ...]
+
+    def document(self) -> dict[str, Any]:
+        """The answer as one JSON object: the keys of the contract, with nulls for the plan."""
+        return {
+            "status": self.status,
+            "objective": None,
+            "bound": self.bound,
+            "gap": None,
+            "solver": self.solver,
+            "seconds": self.seconds,
+            "placement": None,
+            "makespan": None,
+            "request": self.request,
+            "cluster": self.cluster,
+            "note": self.note,
+            "tier": self.tier,
+            "explanation": {"conflicts": list(self.conflicts)},
+        }

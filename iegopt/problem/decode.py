@@ -1,0 +1,146 @@
+"""Decode: a choice of options becomes a ``Plan`` in the user's words (seconds, bytes, dollars)."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from iegopt.cost.weights import dollars
+from iegopt.plan import CostSplit, Plan, StagePlan, TransferPlan, WeightsUsed
+from iegopt.problem.arrays import NO_LIMIT, TICKS_PER_SECOND
+from iegopt.problem.compile import Compiled
+from iegopt.problem.topology import WAN
+from iegopt.problem.transfer import edge_ticks, raw_seconds
+from iegopt.spec.cluster import LEVELS
+
+__all__ = ["SAME_SITE", "decode", "in_seconds"]
+
+Ints = npt.NDArray[np.int64]
+
+SAME_SITE = "site"
+"""Path of a transfer that does not leave its site."""
+
+
+def in_seconds(ticks: int | None) -> float | None:
+    """Ticks as seconds, ``None`` for none."""
+    return None if ticks is None or ticks == NO_LIMIT else ticks / TICKS_PER_SECOND
+
+
+def decode(
+    compiled: Compiled, choice: Ints, *, status: str, objective: int, bound: int | None, gap: float | None,
+    proof: str | None, solver: str, seconds: float, note: str,
+) -> Plan:  # fmt: skip
+    """The plan of a choice (V,) of option indices, with what the solver says of it."""
+    transfers = tuple(_transfer(compiled, e, choice) for e in range(compiled.problem.E))
+    start, finish = _schedule(compiled, choice)
+    stages = tuple(
+        _stage(compiled, v, int(choice[v]), start[v], finish[v]) for v in range(compiled.problem.V)
+    )  # fmt: skip
+    total = CostSplit(
+        L=sum(stage.cost.L for stage in stages),
+        T=sum(stage.cost.T for stage in stages),
+        M=sum(stage.cost.M for stage in stages),
+        D=sum(transfer.exposed for transfer in transfers),
+        dollars=sum(stage.cost.dollars for stage in stages),
+    )
+    w = compiled.weights
+    weighted = w.alpha * total.L + w.beta * total.T + w.gamma * total.M + w.lambda_ * total.D
+    value = objective / TICKS_PER_SECOND
+    penalties = value - weighted
+    return Plan(
+        request=compiled.request.id,
+        cluster=compiled.cluster.spec.name,
+        status=status,
+        objective=value,
+        bound=in_seconds(bound),
+        gap=gap,
+        proof=proof,
+        solver=solver,
+        seconds=seconds,
+        note=note,
+        makespan=max(finish, default=0.0),
+        deadline=compiled.limits.deadline,
+        tier=compiled.tier,
+        stages=stages,
+        transfers=transfers,
+        cost=total,
+        # What rounding to ticks leaves is no penalty.
+        penalties=penalties if penalties > 1e-9 * (2 + len(stages) + len(transfers)) else 0.0,
+        weights=WeightsUsed(w.alpha, w.beta, w.gamma, w.lambda_),
+        reference_price=compiled.cluster.reference_price,
+    )
+
+
+def _stage(compiled: Compiled, v: int, option: int, start: float, finish: float) -> StagePlan:
+    problem = compiled.problem
+    site = int(problem.options.site[option])
+    devices = tuple(problem.topology.devices[d] for d in problem.topology.devices_of(site))
+    first = compiled.cluster.devices[int(problem.topology.devices_of(site)[0])]
+    names = {
+        "id": problem.stages[v],
+        "site": problem.topology.sites[site],
+        "devices": devices,
+        "device_model": first.kind.model,
+        "variant": problem.variants[int(problem.options.variant[option])],
+        "start": start,
+        "finish": finish,
+    }
+    if v >= len(compiled.graph.stages):
+        nothing = CostSplit(0.0, 0.0, 0.0, 0.0, 0.0)
+        return StagePlan(
+            **names, kind="kv_location", t0=0.0, time=0.0, load_time=0.0, bottleneck="none", time_source="fixed",
+            memory=0, capacity_ratio=0.0, sla=None, cost=nothing,
+        )  # fmt: skip
+    spec, options = compiled.graph.stages[v], compiled.stages[v]
+    i = int(compiled.kept[v][option - int(problem.options.ptr[v])])
+    block = options.blocks[int(options.block[i])]
+    t0, time, money = float(options.t0[i]), float(options.time[i]), float(options.money[i])
+    hours = dollars(money / t0 * compiled.cluster.reference_price, t0) if t0 else 0.0
+    memory = int(options.memory[i]) + int(-(-block.weight_bytes // 1))
+    free = int(compiled.cluster.state.free[problem.topology.devices_of(site)].min()) * len(devices)
+    return StagePlan(
+        **names,
+        kind=str(spec.type),
+        t0=t0,
+        time=time,
+        load_time=block.load_time,
+        bottleneck=block.cost.bottleneck,
+        time_source=block.cost.source,
+        memory=memory,
+        capacity_ratio=memory / free if free else 0.0,
+        sla=spec.latency_sla,
+        cost=CostSplit(L=t0, T=time, M=money, D=0.0, dollars=hours),
+    )
+
+
+def _transfer(compiled: Compiled, e: int, choice: Ints) -> TransferPlan:
+    problem = compiled.problem
+    u, v = int(problem.edges.source[e]), int(problem.edges.target[e])
+    a, b = choice[u : u + 1], choice[v : v + 1]
+    ticks, cost = edge_ticks(problem, e, a, b)
+    site_a, site_b = int(problem.options.site[a[0]]), int(problem.options.site[b[0]])
+    level = problem.topology.level(site_a, site_b)
+    return TransferPlan(
+        source=problem.stages[u],
+        target=problem.stages[v],
+        kind=problem.edges.kind[e],
+        path=SAME_SITE if level < 0 else LEVELS[min(level, WAN)],
+        bytes=float(problem.edges.bytes[e]),
+        raw=float(raw_seconds(problem, e, a, b)[0]),
+        exposed=int(ticks[0]) / TICKS_PER_SECOND,
+        cost=int(cost[0]) / TICKS_PER_SECOND,
+    )
+
+
+def _schedule(compiled: Compiled, choice: Ints) -> tuple[list[float], list[float]]:
+    """Earliest start and finish of every stage in seconds, along the DAG."""
+    problem = compiled.problem
+    start = [0] * problem.V
+    finish = [0] * problem.V
+    for v in problem.order.tolist():
+        finish[v] = start[v] + int(problem.options.time[choice[v]])
+        for e in np.flatnonzero(problem.edges.source == v).tolist():
+            w = int(problem.edges.target[e])
+            moved = int(edge_ticks(problem, e, choice[v : v + 1], choice[w : w + 1])[0][0])
+            start[w] = max(start[w], finish[v] + moved)
+    return [t / TICKS_PER_SECOND for t in start], [t / TICKS_PER_SECOND for t in finish]

@@ -1,0 +1,68 @@
+"""The preferred device of a request on this cluster, and the latency that lower tiers may cost."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import numpy.typing as npt
+
+from iegopt import library
+from iegopt.cost.roofline import device_capacity
+from iegopt.problem.cluster import CompiledCluster
+from iegopt.problem.stage_options import StageOptions
+from iegopt.problem.tiers import Preferred, preferred
+from iegopt.spec.request import RequestSpec
+from iegopt.spec.stage import Parallelism, ParallelStrategy, StageSpec
+
+__all__ = ["preference_for", "within_latency"]
+
+
+def preference_for(request: RequestSpec, cluster: CompiledCluster) -> Preferred | None:
+    """The preference of a request; ``None`` where it names no device and no policy ranks precisions."""
+    policy = request.fallback_policy or cluster.spec.fallback_policy
+    family = request.prefer.device if request.prefer else None
+    if family is None and (policy is None or request.precision is None):
+        return None
+    return preferred(family, request.precision, policy, cluster.classes)
+
+
+def within_latency(
+    stage: StageSpec,
+    options: StageOptions,
+    tiers: npt.NDArray[np.int64],
+    preference: Preferred,
+    cluster: CompiledCluster,
+) -> npt.NDArray[np.bool_]:
+    """Options of lower tiers that are at most ``max_latency_increase`` slower than the best preferred one."""
+    best = options.time[tiers == 0].min(initial=math.inf)
+    if math.isinf(best):
+        best = _on_card(stage, preference, cluster)
+    limit = best * (1.0 + preference.policy.max_latency_increase)
+    slow = (tiers > 0) & (options.time > limit)
+    if slow.any():
+        options.refused["over max_latency_increase slower than the preferred device"] += int(slow.sum())
+    return np.asarray(~slow)
+
+
+def _on_card(stage: StageSpec, preference: Preferred, cluster: CompiledCluster) -> float:
+    """Idle seconds on the library's card of the preferred device, which the cluster lacks; infinite without one."""
+    best = math.inf
+    degrees = (stage.parallelism.degree,) if stage.parallelism else (1, *cluster.gang_sizes)
+    for card in library.all_cards("device"):
+        if preference.family is None or not library.compatible((preference.family,), card.name):
+            continue
+        precision = preference.precision or (library.llm(stage.model).native_precision if stage.model else None)
+        capacity = device_capacity(card, precision) if precision else None
+        if precision is None or capacity is None:
+            continue
+        for k in degrees:
+            gang = stage.parallelism or Parallelism(
+                strategy=ParallelStrategy.TENSOR if k > 1 else ParallelStrategy.NONE, degree=k
+            )
+            cost = cluster.cost_model.stage_cost(
+                stage, library.llm(stage.model) if stage.model else None, precision, card.name, capacity, gang,
+                parallel_efficiency=cluster.spec.parallel_efficiency,
+            )  # fmt: skip
+            best = min(best, cost.t0)
+    return best

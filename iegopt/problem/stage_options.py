@@ -1,0 +1,188 @@
+"""The options of one stage: every compatible (site, variant) with its times, cost and memory.
+
+Costs are worked out once per (device class, gang size, variant) and spread over the sites by
+arrays; only load and price differ from site to site.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from iegopt.cost.model import CostModel, StageCost
+from iegopt.cost.roofline import Capacity
+from iegopt.cost.weights import CostWeights
+from iegopt.problem.devices import DeviceClass
+from iegopt.problem.sites import SiteTable
+from iegopt.problem.tiers import Preferred
+from iegopt.problem.variants import Candidate
+from iegopt.spec.kinds import KINDS
+from iegopt.spec.stage import Parallelism, ParallelStrategy, Precision, StageSpec
+
+__all__ = ["SiteFigures", "StageOptions", "stage_options"]
+
+Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class SiteFigures:
+    """Per site: T/T0, $/h; and for the whole problem the price that money is measured in ($/h)."""
+
+    load: Floats
+    price: Floats
+    reference_price: float
+
+
+@dataclass(frozen=True)
+class Block:
+    """What all options of one (device class, gang size, variant) share."""
+
+    cost: StageCost
+    candidate: Candidate
+    precision: Precision
+    load_time: float
+    weight_bytes: float
+    tier: int
+
+
+@dataclass(eq=False)
+class StageOptions:
+    """Options of a stage, in site order.
+
+    Attributes
+    ----------
+    site, block (n,)
+        Site, and index into ``blocks``.
+    t0, time (n,)
+        Seconds; load time of weights included.
+    money (n,)
+        M in seconds at the reference price.
+    memory (n,)
+        Bytes over the whole site, weights apart.
+    refused
+        Reason -> how many (site, variant) pairs it ruled out.
+    """
+
+    site: Ints
+    block: Ints
+    t0: Floats
+    time: Floats
+    money: Floats
+    memory: Ints
+    blocks: list[Block]
+    refused: Counter[str] = field(default_factory=Counter)
+
+    def cost(self, weights: CostWeights) -> Floats:
+        """(n,) α·L + β·T + γ·M of every option, in seconds."""
+        return weights.alpha * self.t0 + weights.beta * self.time + weights.gamma * self.money
+
+
+def stage_options(
+    stage: StageSpec,
+    candidates: tuple[Candidate, ...],
+    table: SiteTable,
+    figures: SiteFigures,
+    model: CostModel,
+    parallel_efficiency: float,
+    degrees: tuple[int, ...],
+    preference: Preferred | None,
+    buffer: int,
+) -> StageOptions:
+    """All options of a stage, whatever its SLA says; ``buffer`` bytes of transfers come on top of its memory."""
+    types = stage.device_types or KINDS[stage.type].device_types
+    refused: Counter[str] = Counter()
+    blocks: list[Block] = []
+    parts: list[tuple[Ints, int]] = []
+    for kind, (device, size) in enumerate(table.kinds):
+        sites = table.of_kind[kind]
+        if size not in degrees:
+            continue
+        if device.type not in types:
+            refused[f"{device.type} devices do not run {stage.type} stages"] += len(sites)
+            continue
+        for candidate in candidates:
+            block = _block(stage, candidate, device, size, model, parallel_efficiency, preference)
+            if isinstance(block, str):
+                refused[block] += len(sites)
+                continue
+            parts.append((sites, len(blocks)))
+            blocks.append(block)
+    return _assemble(parts, blocks, figures, buffer, refused)
+
+
+def _block(
+    stage: StageSpec,
+    candidate: Candidate,
+    device: DeviceClass,
+    size: int,
+    model: CostModel,
+    parallel_efficiency: float,
+    preference: Preferred | None,
+) -> Block | str:
+    """The shared part of the options, or the reason why there are none."""
+    precision = candidate.precision_on(device)
+    if precision is None:
+        return f"{candidate.name} does not run on {device.model}"
+    residency = candidate.residency(device)
+    if residency is None:
+        return f"{candidate.name} is not resident on {device.model} and loading is not allowed"
+    tier = preference.tier(device, precision) if preference and candidate.card is not None else 0
+    if tier is None:
+        return f"the fallback policy has no step that reaches {candidate.name} on {device.model}"
+    rate = device.compute.rate(precision)
+    assert rate is not None
+    cost = model.stage_cost(
+        stage,
+        candidate.card,
+        precision,
+        device.model,
+        Capacity(rate, device.bandwidth, device.io, device.vram),
+        _parallelism(stage, size),
+        efficiency=device.efficiency,
+        parallel_efficiency=parallel_efficiency,
+    )
+    if not math.isfinite(cost.t0):
+        return f"{device.model} lacks a rate that {stage.id} needs"
+    if cost.weight_bytes > size * device.vram:
+        return f"the weights of {candidate.name} do not fit {size} x {device.model}"
+    load_time = 0.0
+    if residency.must_load and candidate.variant is not None:
+        stated = candidate.variant.load_time
+        load_time = stated if stated is not None else cost.weight_bytes / size / device.io
+    return Block(cost, candidate, precision, load_time, cost.weight_bytes if residency.weights_count else 0.0, tier)
+
+
+def _parallelism(stage: StageSpec, size: int) -> Parallelism:
+    if stage.parallelism is not None:
+        return stage.parallelism
+    return Parallelism(strategy=ParallelStrategy.TENSOR if size > 1 else ParallelStrategy.NONE, degree=size)
+
+
+def _assemble(
+    parts: list[tuple[Ints, int]], blocks: list[Block], figures: SiteFigures, buffer: int, refused: Counter[str]
+) -> StageOptions:
+    site = np.concatenate([sites for sites, _ in parts]) if parts else np.empty(0, dtype=np.int64)
+    block = np.repeat([b for _, b in parts], [len(sites) for sites, _ in parts]).astype(np.int64)
+    usable = np.isfinite(figures.load[site])
+    if not usable.all():
+        refused["the device is fully utilised"] += int((~usable).sum())
+        site, block = site[usable], block[usable]
+    order = np.argsort(site, kind="stable")
+    site, block = site[order], block[order]
+    t0 = np.array([b.cost.t0 + b.load_time for b in blocks], dtype=np.float64)[block] if blocks else np.empty(0)
+    memory = np.array([math.ceil(b.cost.memory_bytes + b.cost.kv_bytes) + buffer for b in blocks], dtype=np.int64)
+    return StageOptions(
+        site=site,
+        block=block,
+        t0=t0,
+        time=t0 * figures.load[site],
+        money=t0 * figures.price[site] / figures.reference_price,
+        memory=memory[block] if blocks else np.empty(0, dtype=np.int64),
+        blocks=blocks,
+        refused=refused,
+    )
