@@ -11,6 +11,7 @@ llm       ``models/llm``       ``model``, LlmCard            ``llm``
 device    ``models/devices``   ``device_card``, DeviceCard   ``device``
 link      ``models/links``     ``link``, LinkCard            ``link``
 path      ``models/paths``     ``path``, PathCard            ``path``
+profile   ``models/profiles``  ``profile``, Profile          ``profiles``
 ========  ===================  ============================  =============
 """
 
@@ -28,15 +29,16 @@ from iegopt.spec.device import DeviceCard
 from iegopt.spec.explain_error import nearest
 from iegopt.spec.llm import LlmCard
 from iegopt.spec.load import load_document
+from iegopt.spec.profile import Profile
 from iegopt.spec.variant import PathCard
 from iegopt.units import shown
 
 __all__ = [
     "DEFAULT_LINKS", "Kind", "all_cards", "compatible", "data_dir", "device", "find_device", "link", "llm", "names",
-    "path",
+    "path", "profiles",
 ]  # fmt: skip
 
-Kind = Literal["llm", "device", "link", "path"]
+Kind = Literal["llm", "device", "link", "path", "profile"]
 
 DEFAULT_LINKS: dict[str, str] = {
     "domain": "NVLink3",
@@ -47,9 +49,11 @@ DEFAULT_LINKS: dict[str, str] = {
 }
 """Level -> the link card it has where a cluster says nothing: a modest one, which few real clusters fall short of."""
 
-_FOLDER: dict[Kind, str] = {"llm": "llm", "device": "devices", "link": "links", "path": "paths"}
-_KEY: dict[Kind, str] = {"llm": "model", "device": "device_card", "link": "link", "path": "path"}
-_SAID: dict[Kind, str] = {"llm": "model", "device": "device model", "link": "link", "path": "path of model"}
+_FOLDER: dict[Kind, str] = {"llm": "llm", "device": "devices", "link": "links", "path": "paths", "profile": "profiles"}
+_KEY: dict[Kind, str] = {"llm": "model", "device": "device_card", "link": "link", "path": "path", "profile": "profile"}
+_SAID: dict[Kind, str] = {
+    "llm": "model", "device": "device model", "link": "link", "path": "path of model", "profile": "profile",
+}  # fmt: skip
 _ALIASES = re.compile(r"^  aliases: \[(.*)\]$", re.MULTILINE)
 
 
@@ -98,6 +102,11 @@ def path(model: str) -> PathCard | None:
         return None
     card: PathCard = _card("path", known)
     return card
+
+
+def profiles() -> tuple[Profile, ...]:
+    """All measured profiles, for ``iegopt.cost.profile.Profiles``."""
+    return tuple(all_cards("profile"))
 
 
 def names(kind: Kind) -> tuple[str, ...]:

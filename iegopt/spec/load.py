@@ -28,6 +28,7 @@ from iegopt.spec.policy import (
     ProfilingMatrix,
     StateTransitions,
 )
+from iegopt.spec.profile import Profile
 from iegopt.spec.request import RequestSpec
 from iegopt.spec.stage import StageSpec
 from iegopt.spec.text import file_name, read_text
@@ -54,6 +55,7 @@ DOCUMENTS: dict[str, Any] = {
     "device_card": DeviceCard,
     "link": LinkCard,
     "path": PathCard,
+    "profile": Profile,
 }
 """Top-level key of a document -> the spec (or tuple of specs) it holds."""
 
