@@ -1,0 +1,34 @@
+"""What a heuristic may claim: its best plan, and the relaxation's bound."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from iegopt.solve.exact.relaxation import Relaxation
+from iegopt.solve.exact.tree import TREE_PROOF
+from iegopt.solve.result import OPTIMALITY_GAP, Result, Status, relative_gap
+from iegopt.solve.clock import Clock
+
+__all__ = ["RELAXATION_PROOF", "outcome", "relaxation_proof"]
+
+RELAXATION_PROOF = "relaxation"
+
+
+def relaxation_proof(relaxed: Relaxation) -> str:
+    """What proves the relaxation's bound: messages over the whole graph, or over a spanning forest of it."""
+    return RELAXATION_PROOF if relaxed.forest.dropped else TREE_PROOF
+
+
+def outcome(
+    relaxed: Relaxation, best: tuple[int, npt.NDArray[np.int64]] | None, solver: str, clock: Clock, note: str
+) -> Result:
+    """The best (objective, plan) found, or ``UNKNOWN`` without one."""
+    proof = relaxation_proof(relaxed)
+    if best is None:
+        note = f"no feasible plan found: {note}"
+        return Result(Status.UNKNOWN, None, None, relaxed.bound, proof, solver, clock.seconds, note)
+    value, plan = best
+    gap = relative_gap(value, relaxed.bound)
+    status = Status.OPTIMAL if gap is not None and gap <= OPTIMALITY_GAP else Status.FEASIBLE
+    return Result(status, plan, value, relaxed.bound, proof, solver, clock.seconds, note)
