@@ -202,11 +202,11 @@ def _in_range(
         if dimension is FRACTION and unit == "" and number <= 100:
             raise ValueError(f"{text}: expected a fraction from 0 to 1. Maybe {digits}%?")
         limit = _plain(dimension.largest)
-        raise ValueError(f"{text}: absurdly large, {dimension.name} ends at {limit} {_base(dimension)}")
+        raise ValueError(f"{text}: absurdly large, {dimension.name} ends at {limit} {_base(dimension)}".rstrip())
     if not dimension.whole:
         return float(number)
     if number != number.to_integral_value():
-        raise ValueError(f"{text}: not a whole number of {_base(dimension)}")
+        raise ValueError(f"{text}: expected a whole number of {_base(dimension) or 'things'}")
     return int(number)
 
 

@@ -60,6 +60,12 @@ class GangSpec(Spec):
 
     devices: tuple[Identifier, ...] = Field(min_length=2, max_length=64)
 
+    @model_validator(mode="after")
+    def _each_once(self) -> Self:
+        if len(set(self.devices)) != len(self.devices):
+            raise ValueError("a device stands twice in a gang")
+        return self
+
 
 class ClusterSpec(Spec):
     """What Kubernetes or Ray has deployed, as the planner sees it.
@@ -90,3 +96,23 @@ class ClusterSpec(Spec):
                 raise ValueError(f"device id {device.id} stands twice")
             seen.add(device.id)
         return self
+
+    @model_validator(mode="after")
+    def _devices_exist(self) -> Self:
+        counts = {device.id: device.count for device in self.devices}
+        groups: list[tuple[str, tuple[str, ...]]] = [(f"pairs.{i}", pair.devices) for i, pair in enumerate(self.pairs)]
+        groups += [(f"gangs.{i}", gang.devices) for i, gang in enumerate(self.gangs)]
+        for where, names in groups:
+            for name in names:
+                if not _is_device(name, counts):
+                    pool = f". A pool: expected {name}-0 and so on" if name in counts else ""
+                    raise ValueError(f"{where}: no device is called {name}{pool}")
+        return self
+
+
+def _is_device(name: str, counts: dict[str, int]) -> bool:
+    """Whether a name is a device's, those of a pool of n being called ``id-0`` to ``id-(n-1)``."""
+    if name in counts:
+        return counts[name] == 1
+    pool, _, number = name.rpartition("-")
+    return counts.get(pool, 1) > 1 and number.isdecimal() and number == str(int(number)) and int(number) < counts[pool]

@@ -25,6 +25,7 @@ __all__ = ["nearest", "validate"]
 T = TypeVar("T")
 _Path = tuple[str | int, ...]
 
+_CONSIDERED = 1000
 _LISTED = 110
 _LONGEST_GUESS = 60
 
@@ -36,10 +37,10 @@ _TYPES = {
     "finite_number": "a finite number",
 }  # fmt: skip
 _BOUNDS: dict[str, Callable[[dict[str, Any]], str]] = {
-    "greater_than": lambda c: f"more than {c['gt']:g}",
-    "greater_than_equal": lambda c: f"at least {c['ge']:g}",
-    "less_than": lambda c: f"less than {c['lt']:g}",
-    "less_than_equal": lambda c: f"at most {c['le']:g}",
+    "greater_than": lambda c: f"more than {c['gt']:.15g}",
+    "greater_than_equal": lambda c: f"at least {c['ge']:.15g}",
+    "less_than": lambda c: f"less than {c['lt']:.15g}",
+    "less_than_equal": lambda c: f"at most {c['le']:.15g}",
     "string_too_short": lambda c: f"text of at least {c['min_length']} character",
     "string_too_long": lambda c: f"at most {c['max_length']} characters",
     "string_pattern_mismatch": lambda _: "letters, digits and _ . : / @ + -, beginning with a letter, a digit or _",
@@ -66,12 +67,14 @@ def validate(spec_type: type[T], data: object, file: str, where: str = "") -> T:
     try:
         return TypeAdapter(spec_type).validate_python(data, context={"document": True})
     except ValidationError as error:
-        problems = _problems(error.errors(include_url=False), data)
+        errors = error.errors(include_url=False)
+    problems = _problems(errors[:_CONSIDERED], data)
     path, details = min(problems.items(), key=lambda item: item[1][0]["type"] == "missing")
-    problem = _problem(path, details, data, spec_type)
-    if len(problems) > 1:
-        problem += f" (and {len(problems) - 1} more)"
-    place = ".".join(shown(part) if isinstance(part, str) else str(part) for part in path)
+    inner, problem = _inner_path(path, _problem(path, details, data, spec_type), data)
+    more = len(problems) - 1 + len(errors[_CONSIDERED:])
+    if more:
+        problem += f" (and {more} more)"
+    place = ".".join(shown(part) if isinstance(part, str) else str(part) for part in (*path, *inner))
     raise SpecError(file, ".".join(filter(None, (where, place))), problem)
 
 
@@ -98,6 +101,8 @@ def _problems(errors: list[ErrorDetails], data: object) -> dict[_Path, list[Erro
     inside: set[_Path] = set()
     for error in errors:
         path, unions = _path(error, data)
+        if error["type"] == "too_short" and len(_at(path, data)) >= error["ctx"]["min_length"]:
+            continue  # only because entries were refused, each with an error of its own
         found.setdefault(path, []).append(error)
         whole |= {union for union in unions if union == path}
         inside |= {union for union in unions if union != path}
@@ -140,6 +145,15 @@ def _at(path: Sequence[str | int], data: Any) -> Any:
     return data
 
 
+def _inner_path(path: _Path, problem: str, data: Any) -> tuple[_Path, str]:
+    """The path with which a check of a whole spec begins its message (``edges.3: no stage ...``)."""
+    prefix, _, rest = problem.partition(": ")
+    parts = tuple(prefix.split("."))
+    if len(parts) > 1 and _has(_at(path, data), parts[0]):
+        return parts, rest
+    return (), problem
+
+
 def _problem(path: _Path, details: list[ErrorDetails], data: object, spec_type: Any) -> str:
     error = details[0]
     kind, context = error["type"], error.get("ctx", {})
@@ -149,7 +163,7 @@ def _problem(path: _Path, details: list[ErrorDetails], data: object, spec_type: 
         return _unknown_key(path, spec_type)
     if kind in ("value_error", "assertion_error"):
         return str(context["error"])
-    if error["loc"][-1] == "[key]":
+    if error["loc"][-1:] == ("[key]",):
         return f"unknown key.{_choice(path[-1], context.get('expected', ''))}"
     value = _at(path, data)
     if kind in ("enum", "literal_error"):

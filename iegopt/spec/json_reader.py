@@ -12,7 +12,8 @@ from iegopt.units import shown
 
 __all__ = ["parse_json"]
 
-_STRING = re.compile(r'"(?:[^"\\]|\\.)*"')
+# Possessive, and satisfied by an unterminated string: one pass over any text, without a stack.
+_STRING = re.compile(r'"(?:[^"\\]++|\\.)*+(?:"|\\?\Z)', re.DOTALL)
 _STRUCTURE = re.compile(r"[\[\]{},]")
 _LONGEST_INTEGER = 40
 

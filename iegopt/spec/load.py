@@ -7,6 +7,7 @@ would not look at is refused, never ignored.
 
 from __future__ import annotations
 
+import re
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -65,12 +66,13 @@ SIBLINGS = {
 }
 """Blocks that may stand beside the key of a file, and are then part of its spec."""
 
+_LINE_ENDS = re.compile("[\r\x85\u2028\u2029\ufeff]")
 _READ_BY = {
-    "preemption_config": "batch replanning",
-    "profiling_matrix": "profiling",
-    "state_transitions": "the runtime",
-    "dag_constraints": "planning, from the request file",
-    "execution_path_registry": "planning, from the cluster file",
+    "preemption_config": "batch replanning reads it",
+    "profiling_matrix": "profiling reads it",
+    "state_transitions": "the runtime reads it",
+    "dag_constraints": "it belongs in the request file",
+    "execution_path_registry": "it belongs in the cluster file",
 }
 
 
@@ -91,7 +93,7 @@ def read_document(path: str | PathLike[str]) -> dict[str, Any]:
     as_json = suffix == ".json" or (suffix not in (".yaml", ".yml") and text.lstrip().startswith("{"))
     data = parse_json(text, file) if as_json else parse_yaml(text, file)
     if not isinstance(data, dict):
-        raise SpecError(file, "", f"{shown(data)}: expected a mapping with one of the keys {', '.join(DOCUMENTS)}")
+        raise SpecError(file, "", f"{shown(data)}: expected a mapping with a key such as request or cluster")
     return data
 
 
@@ -145,7 +147,22 @@ def dump(key: str, spec: Any) -> str:
     Loading the text gives an equal spec.
     """
     body = [entry.document() for entry in spec] if isinstance(spec, tuple) else spec.document()
-    return yaml.safe_dump({key: body}, sort_keys=False, allow_unicode=True, width=120)
+    return yaml.dump({key: body}, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=120)
+
+
+class _Dumper(yaml.SafeDumper):
+    """Quotes the line ends that are none in JSON and Python, which PyYAML would write as they are."""
+
+    def ignore_aliases(self, data: Any) -> bool:
+        return True
+
+
+def _represent_text(dumper: _Dumper, text: str) -> yaml.ScalarNode:
+    style = '"' if _LINE_ENDS.search(text) else None
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style)
+
+
+_Dumper.add_representer(str, _represent_text)
 
 
 def _own_key(data: dict[str, Any], expected: tuple[str, ...], file: str) -> str:
@@ -162,7 +179,7 @@ def _own_key(data: dict[str, Any], expected: tuple[str, ...], file: str) -> str:
         raise SpecError(file, owners[0] if owners else "", f"{got}: expected {' or '.join(expected)}")
     for name in data:
         if name != own and name not in SIBLINGS.get(own, ()):
-            reader = f", which {_READ_BY[name]} reads" if name in _READ_BY else ""
-            allowed = f" beside {', '.join(SIBLINGS[own])}" if own in SIBLINGS else ""
-            raise SpecError(file, name, f"not part of a {own} file{reader}. Expected {own} alone{allowed}: move it out")
+            reason = f": {_READ_BY[name]}" if name in _READ_BY else ""
+            expected_here = f"{own}, beside it {', '.join(SIBLINGS[own])}" if own in SIBLINGS else f"{own} alone"
+            raise SpecError(file, name, f"not part of a {own} file{reason}. Expected {expected_here}")
     return own

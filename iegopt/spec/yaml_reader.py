@@ -91,7 +91,8 @@ class _Reader:
         height = 0
         result: Any
         if isinstance(event, yaml.ScalarEvent):
-            result = _scalar(event.value) if event.implicit[0] else event.value
+            plain = event.implicit[0] and event.tag is None
+            result = _scalar(event.value) if plain else event.value
         elif isinstance(event, yaml.SequenceStartEvent):
             result = []
             while not isinstance(inner := self.loader.get_event(), yaml.SequenceEndEvent):
