@@ -15,7 +15,10 @@ from iegopt.spec.variant import Backend
 
 KINDS: tuple[library.Kind, ...] = get_args(library.Kind)
 CARDS = [(kind, name) for kind in KINDS for name in library.names(kind)]
-LOOKUP: dict[str, Any] = {"llm": library.llm, "device": library.device, "link": library.link, "path": library.path}
+LOOKUP: dict[str, Any] = {
+    "llm": library.llm, "device": library.device, "link": library.link, "path": library.path,
+    "profile": lambda name: next(p for p in library.profiles() if p.name == name),
+}  # fmt: skip
 
 
 @pytest.fixture(params=CARDS, ids=lambda card: "/".join(card))
@@ -46,7 +49,7 @@ def test_names_and_aliases_are_unique_and_found_in_any_case(kind: str) -> None:
 
 
 def test_no_folder_holds_anything_but_cards() -> None:
-    folders = {"llm": "llm", "device": "devices", "link": "links", "path": "paths"}
+    folders = {"llm": "llm", "device": "devices", "link": "links", "path": "paths", "profile": "profiles"}
     for kind in KINDS:
         files = sorted((library.data_dir("models") / folders[kind]).iterdir())
         assert [file.suffix for file in files] == [".yaml"] * len(library.names(kind))
