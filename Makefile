@@ -1,0 +1,42 @@
+# make demo, make test: each sets up .venv itself, from a fresh clone, and only when pyproject.toml changed.
+# PYTHON chooses the interpreter (3.11 or later): make test PYTHON=python3.13
+
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+OLD_ENOUGH := import sys; sys.exit(sys.version_info < (3, 11))
+
+# 3.11 first: PuLP for it bundles CBC. Each is run, since a name on the path may be a shim for nothing.
+PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3.14 python3 python; do \
+	$$p -c '$(OLD_ENOUGH)' 2>/dev/null && echo $$p && break; done)
+
+.PHONY: setup demo test lint bench clean
+
+setup: $(STAMP)
+
+$(STAMP): pyproject.toml
+	@$(if $(PYTHON),$(PYTHON) -c '$(OLD_ENOUGH)',false) 2>/dev/null || \
+		{ echo "iegopt needs Python 3.11 or later: install one, or name it: make PYTHON=/path/to/python3.11" >&2; exit 1; }
+	@echo "Setting up $(VENV) with $(PYTHON) (once; a few minutes on a slow line)"
+	@$(PYTHON) -m venv $(VENV) || \
+		{ echo "$(PYTHON) cannot make a virtual environment: install its venv package (python3-venv on Debian)" >&2; exit 1; }
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@touch $@
+
+demo: $(STAMP)
+	@$(BIN)/iegopt plan instances/requests/agent.yaml --cluster instances/clusters/mixed-racks.yaml
+
+lint: $(STAMP)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy --strict iegopt
+
+test: lint
+	$(BIN)/pytest
+
+bench: $(STAMP)
+	$(BIN)/python benchmarks/import_time.py
+
+clean:
+	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
