@@ -167,9 +167,7 @@ def _check_stages(read: JsonReader, value: object, sites: int, extensions: list[
 
 
 def _check_options(read: JsonReader, value: object, where: str, sites: int, weights: bool) -> None:
-    options = read.mapping(
-        value, where, ("site", "variant", "cost", "time", "memory"), ("weights",) if weights else ()
-    )
+    options = read.mapping(value, where, ("site", "variant", "cost", "time", "memory"), ("weights",) if weights else ())
     read.indices(options["site"], f"{where}.site", None, "", count=sites)
     count = len(options["site"])
     if not count:

@@ -18,6 +18,7 @@ from iegopt.errors import SpecError
 from iegopt.problem.arrays import NO_LIMIT, TICKS_PER_SECOND, Affinity, Edges, Options, Problem
 from iegopt.problem.order import topological_order
 from iegopt.problem.topology import LEVEL_NAMES, Topology
+from iegopt.problem.transfer import time_ticks
 
 __all__ = ["to_problem"]
 
@@ -35,6 +36,12 @@ def to_problem(document: dict[str, Any], file: str) -> Problem:
     SpecError
         A sum of times, costs or memory could reach 2⁶², or one key of ``weights`` has two sizes on one site.
     """
+    # Sums that overflow become infinite or nan, and are refused as such.
+    with np.errstate(over="ignore", invalid="ignore"):
+        return _compiled(document, file)
+
+
+def _compiled(document: dict[str, Any], file: str) -> Problem:
     topology = _topology(document)
     stages, edges = document["stages"], document["edges"]
     options, variants, capacity, scale = _options(document, topology, file)
@@ -91,16 +98,14 @@ def _topology(document: dict[str, Any]) -> Topology:
     )
 
 
-def _options(
-    document: dict[str, Any], topology: Topology, file: str
-) -> tuple[Options, tuple[str, ...], Ints, int]:
+def _options(document: dict[str, Any], topology: Topology, file: str) -> tuple[Options, tuple[str, ...], Ints, int]:
     """Options, names of variants, (D,) capacity, and the memory scale of both."""
     each = [stage["options"] for stage in document["stages"]]
     site = _joined(each, "site", np.int64)
     cost, time = _joined(each, "cost", np.float64), _joined(each, "time", np.float64)
     ptr = np.cumsum([0, *(len(o["site"]) for o in each)], dtype=np.int64)
     for name, values in (("cost", np.abs(cost)), ("time", time)):
-        if np.maximum.reduceat(values, ptr[:-1]).sum() * TICKS_PER_SECOND >= _LIMIT:
+        if not np.maximum.reduceat(values, ptr[:-1]).sum() * TICKS_PER_SECOND < _LIMIT:
             raise SpecError(file, "stages", f"the sum of the largest {name} of every stage reaches 2^62 ns")
     variants: dict[str, int] = {}
     variant = [variants.setdefault(name, len(variants)) for o in each for name in o["variant"]]
@@ -116,8 +121,8 @@ def _options(
         ptr=ptr,
         site=site,
         variant=np.array(variant, dtype=np.int64),
-        cost=_ticks(cost),
-        time=_ticks(time),
+        cost=time_ticks(cost),
+        time=time_ticks(time),
         share=np.rint(memory * factor).astype(np.int64) * per_device,
         weight_key=_weight_keys(keys, site, weight_share, topology, file),
         weight_share=np.where([key is not None for key in keys], weight_share, 0),
@@ -131,7 +136,7 @@ def _memory_scale(
     """(units per byte, least common multiple of the gang sizes), such that no sum reaches 2⁶²."""
     gang = math.lcm(*np.unique(width).tolist())
     largest = max(float(np.maximum.reduceat(memory + weights, ptr[:-1]).sum()), float(capacity.max(initial=0.0)))
-    if largest * gang >= _LIMIT:
+    if not largest * gang < _LIMIT:
         raise SpecError(file, "stages", f"memory of {largest:g} bytes over gangs of 1/{gang} reaches 2^62")
     whole = all((values == np.rint(values)).all() for values in (memory, weights, capacity))
     factor = 1 if whole else 10**6
@@ -186,19 +191,14 @@ def _refuse_overflow(document: dict[str, Any], topology: Topology, file: str) ->
         rate = max(float(x.max()) for x in topology.seconds_per_byte)
     transfers = [(latency + e.get("bytes", 0) * rate, e.get("weight", 1)) for e in document["edges"]]
     penalties = sum(float(rule.get("penalty", 0)) for rule in document.get("affinity", []))
-    if sum(t for t, _ in transfers) * TICKS_PER_SECOND >= _LIMIT:
+    if not sum(t for t, _ in transfers) * TICKS_PER_SECOND < _LIMIT:
         raise SpecError(file, "edges", "the sum of the longest transfers reaches 2^62 ns")
-    if (sum(w * t for t, w in transfers) + penalties) * TICKS_PER_SECOND >= _LIMIT:
+    if not (sum(w * t for t, w in transfers) + penalties) * TICKS_PER_SECOND < _LIMIT:
         raise SpecError(file, "edges", "the sum of the dearest transfers and penalties reaches 2^62 ns")
 
 
 def _joined(each: list[dict[str, Any]], key: str, dtype: type[Any]) -> npt.NDArray[Any]:
     return np.concatenate([np.array(o[key], dtype=dtype) for o in each])
-
-
-def _ticks(seconds: Floats) -> Ints:
-    ticks: Ints = np.rint(seconds * TICKS_PER_SECOND).astype(np.int64)
-    return ticks
 
 
 def _limit(seconds: float | None) -> int:
