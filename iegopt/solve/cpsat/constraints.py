@@ -8,12 +8,13 @@ import numpy as np
 import numpy.typing as npt
 from ortools.sat.python import cp_model
 
-from iegopt.problem.arrays import NO_LIMIT, Affinity, Problem
+from iegopt.problem.arrays import NO_LIMIT, Affinity
+from iegopt.solve.cells import cell_of
 from iegopt.solve.cpsat.variables import EdgeVariables, Variables
 from iegopt.solve.evaluate import affinity_holds, finish_times
 from iegopt.solve.loads import DeviceLoad
 
-__all__ = ["apart", "budget", "cell_of", "finish", "memory", "preferred", "together"]
+__all__ = ["apart", "budget", "finish", "memory", "preferred", "together"]
 
 Ints = npt.NDArray[np.int64]
 Literal = cp_model.LiteralT | None
@@ -108,15 +109,6 @@ def _cells(variables: Variables, rule: Affinity, stage: int) -> dict[int, cp_mod
     options = variables.options[stage]
     cell = cell_of(variables.problem, rule.level)[variables.problem.options.site[options]]
     return {int(g): variables.inside(stage, options[cell == g]) for g in np.unique(cell)}
-
-
-def cell_of(problem: Problem, level: int) -> Ints:
-    """(S,) what a site has to have in common with another to meet it at a level (−1: the site itself)."""
-    own = -1 - np.arange(problem.topology.S)
-    if level < 0:
-        return own
-    group = problem.topology.group[level]
-    return np.where(group >= 0, group, own)
 
 
 def _members(variables: Variables, rule: Affinity) -> list[list[cp_model.IntVar]]:

@@ -1,0 +1,47 @@
+"""The additive model as a mixed-integer programme, through PuLP to HiGHS or CBC."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from iegopt.problem.arrays import Problem
+from iegopt.solve.killable import run_killable
+from iegopt.solve.result import Params, Result
+from iegopt.solve.surcharges import unstatable
+
+__all__ = ["Milp"]
+
+MOST_PAIRS = 200_000
+MOST_TERMS = 2_000_000
+
+
+class Milp:
+    """MILP with one of two engines; in a killable child process where there is a time limit.
+
+    PuLP builds its model in Python: some 2 µs a coefficient, hence ``MOST_TERMS``.
+    """
+
+    exact = True
+
+    def __init__(self, name: Literal["milp", "milp-cbc"]) -> None:
+        self.name: str = name
+        self._function = "run_highs" if name == "milp" else "run_cbc"
+
+    def supports(self, problem: Problem) -> str | None:
+        count = np.bincount(problem.options.stage[problem.allowed], minlength=problem.V)
+        terms = 10 * int(count[problem.edges.source].sum() + count[problem.edges.target].sum())
+        if problem.topology.pair_latency is None and terms > MOST_TERMS:
+            return f"about {terms:,} coefficients, more than PuLP builds in reasonable time ({MOST_TERMS:,})"
+        return unstatable(problem, MOST_PAIRS)
+
+    def solve(self, problem: Problem, params: Params, hint: npt.NDArray[np.int64] | None) -> Result:
+        if params.time_limit is not None:
+            function = f"iegopt.solve.milp.solver:{self._function}"
+            return run_killable(function, problem, params, hint, solver=self.name)
+        from iegopt.solve.milp import solver
+
+        run = solver.run_highs if self.name == "milp" else solver.run_cbc
+        return run(problem, params, hint)
