@@ -11,11 +11,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import overload
 
 import numpy as np
 import numpy.typing as npt
 
 from iegopt.problem.arrays import Problem
+from iegopt.solve.clock import Clock
 from iegopt.solve.exact.messages import UNREACHABLE, Messages
 
 __all__ = ["Forest", "Relaxation", "prune", "relaxation", "spanning_forest"]
@@ -89,17 +91,30 @@ class Relaxation:
         return np.asarray(self.problem.allowed & (self.min_marginals <= upper_bound))
 
 
-def relaxation(problem: Problem) -> Relaxation:
-    """Solve the relaxation of any problem, in O(E · S · levels) where links follow the topology tree."""
+@overload
+def relaxation(problem: Problem) -> Relaxation: ...
+@overload
+def relaxation(problem: Problem, clock: Clock | None) -> Relaxation | None: ...
+def relaxation(problem: Problem, clock: Clock | None = None) -> Relaxation | None:
+    """Solve the relaxation of any problem, in O(E · S · levels) where links follow the topology tree.
+
+    ``None`` where the clock ends first.
+    """
+    allowed = problem.allowed
+    if clock is not None and clock.left <= 0:
+        return None
     messages = Messages(problem)
     forest = spanning_forest(problem)
-    allowed = problem.allowed
+    if clock is not None and clock.left <= 0:
+        return None
     theta = np.where(allowed, problem.options.cost, UNREACHABLE)
     upward = [theta[a:b] for a, b in zip(messages.ptr, messages.ptr[1:], strict=False)]
     sent: list[Ints | None] = [None] * problem.V
     if np.bincount(problem.options.stage[allowed], minlength=problem.V).min(initial=1) == 0:
         return Relaxation(problem, messages, forest, None, None, tuple(upward), tuple(sent))
     for v in reversed(forest.order):
+        if clock is not None and clock.left <= 0:
+            return None
         parent, edge = forest.parent[v], forest.edge[v]
         if parent >= 0:
             message = messages.send(edge, upward[v], messages.source[edge] == v)

@@ -17,12 +17,12 @@ import numpy as np
 import numpy.typing as npt
 
 from iegopt.problem.arrays import Problem
+from iegopt.solve.clock import Clock
 from iegopt.solve.exact.relaxation import Relaxation, relaxation
 from iegopt.solve.exact.tree import relaxed_result
 from iegopt.solve.result import Params, Result, Status
-from iegopt.solve.clock import Clock
-from iegopt.solve.search.greedy import construct, first_plans, usable_hint
-from iegopt.solve.search.moves import Move, best_shift, gathers, swaps
+from iegopt.solve.search.greedy import Best, construct, first_plans, usable_hint
+from iegopt.solve.search.moves import Move, best_shift, cheapest_by_site, gathers, swaps
 from iegopt.solve.search.outcome import outcome
 from iegopt.solve.search.repair import repair
 from iegopt.solve.search.state import State
@@ -30,7 +30,6 @@ from iegopt.solve.search.state import State
 __all__ = ["LocalSolver", "improve", "search_feasible"]
 
 Ints = npt.NDArray[np.int64]
-Best = tuple[int, Ints]
 
 _SLACK = 0.01
 """A plan this much above the current one may still take its place at the start; falls to 0 over the run."""
@@ -54,9 +53,8 @@ class LocalSolver:
             return proven
         rng = random.Random(params.seed)
         best = usable_hint(problem, hint)
-        for state in first_plans(relaxed, clock, rng, params.check):
-            if best is None or state.value < best[0]:
-                best = state.value, state.plan()
+        for plan in first_plans(relaxed, clock, rng, params.check):
+            best = plan if best is None else min(best, plan, key=lambda each: each[0])
         if best is None:
             best = search_feasible(relaxed, clock, rng, params.check)
         rounds = 0
@@ -83,10 +81,13 @@ def improve(relaxed: Relaxation, best: Best, clock: Clock, rng: random.Random, c
     """Search from a feasible plan until the clock ends or the bound is met; returns the best plan and the kicks."""
     problem, bound = relaxed.problem, relaxed.bound
     state = State(problem, relaxed.messages, check)
-    state.adopt(best[1])
+    kicks = 0
+    for v, option in enumerate(best[1].tolist()):
+        if clock.left <= 0:
+            return best, kicks
+        state.place(v, option)
     neighbourhood = _Neighbourhood(state)
     neighbourhood.descend(range(problem.V), clock)
-    kicks = 0
     begun, length = clock.seconds, max(clock.left, 1e-9)
     if state.value < best[0]:
         best = state.value, state.plan()
@@ -113,15 +114,14 @@ class _Neighbourhood:
 
     def __init__(self, state: State) -> None:
         self.state = state
-        options = state.problem.options
-        self._site_options: list[dict[int, list[int]]] = []
-        for v in range(state.problem.V):
-            at: dict[int, list[int]] = {}
-            span = options.of(v)
-            for o, s in zip(range(span.start, span.stop), options.site[span].tolist(), strict=True):
-                if state.problem.allowed[o]:
-                    at.setdefault(s, []).append(o)
-            self._site_options.append(at)
+        self._at_site: dict[int, Ints] = {}
+
+    def at_site(self, stage: int) -> Ints:
+        """(S,) the cheapest allowed option of a stage on every site, −1 where there is none."""
+        table = self._at_site.get(stage)
+        if table is None:
+            table = self._at_site[stage] = cheapest_by_site(self.state.problem, stage)
+        return table
 
     def descend(self, stages: Iterable[int], clock: Clock) -> None:
         """First improvements from some stages outwards, until none is left around what was touched."""
@@ -140,20 +140,22 @@ class _Neighbourhood:
             for v in later:
                 if clock.left <= 0:
                     return
-                touched = self._compound(v)
+                touched = self._compound(v, clock)
                 if touched:
                     for w in touched:
                         todo.update(dict.fromkeys([*self.state.neighbours(w), w]))
                     break
 
-    def _compound(self, stage: int) -> tuple[int, ...]:
+    def _compound(self, stage: int, clock: Clock) -> tuple[int, ...]:
         """Make the first improving swap or gathering of a stage; returns the stages moved."""
         state = self.state
-        for swap in swaps(state, stage, self._site_options):
+        for swap in swaps(state, stage, self.at_site):
             if _better(state, swap):
                 return swap.stages
         site = state.problem.options.site
         for w in state.neighbours(stage):
+            if clock.left <= 0:
+                return ()
             here = {int(site[state.choice[v]]) for v in (stage, w)}
             group = [stage, w]
             for v in state.neighbours(stage):

@@ -7,16 +7,17 @@ their candidates are ranked by potentials, and the few best are priced exactly b
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 
+from iegopt.problem.arrays import Problem
 from iegopt.solve.search.state import State
 
-__all__ = ["Gather", "Move", "Shift", "Swap", "best_shift", "gathers", "swaps"]
+__all__ = ["Gather", "Move", "Shift", "Swap", "best_shift", "cheapest_by_site", "gathers", "swaps"]
 
 Ints = npt.NDArray[np.int64]
 
@@ -105,28 +106,41 @@ def best_shift(state: State, stage: int) -> Shift | None:
     return Shift(stage, state.ptr[stage] + best) if cost[best] < 0 else None
 
 
-def swaps(state: State, stage: int, site_options: list[dict[int, list[int]]]) -> Iterator[Swap]:
+def swaps(state: State, stage: int, at_site: Callable[[int], Ints]) -> Iterator[Swap]:
     """Swaps of a stage that look profitable, the most promising first.
 
     Parameters
     ----------
-    site_options
-        Per stage the options on every site.
+    at_site
+        ``cheapest_by_site`` of a stage, kept by the caller.
     """
-    site = state.problem.options.site
-    here = int(site[state.choice[stage]])
+    problem, potential = state.problem, state.potential
+    sites: list[int] = problem.options.site[state.plan()].tolist()
+    here = sites[stage]
+    mine: list[int] = at_site(stage)[sites].tolist()
     ranked: list[tuple[int, int, int, int]] = []
-    for w in range(state.problem.V):
-        there = int(site[state.choice[w]])
-        if w == stage or there == here or there not in site_options[stage] or here not in site_options[w]:
+    for w in range(problem.V):
+        theirs = int(at_site(w)[here])
+        if sites[w] == here or mine[w] < 0 or theirs < 0:
             continue
-        mine, gain = _cheapest(state, stage, site_options[stage][there])
-        theirs, gain_too = _cheapest(state, w, site_options[w][here])
-        if gain + gain_too < 0:
-            ranked.append((gain + gain_too, w, mine, theirs))
+        gain = 0
+        for v, option in ((stage, mine[w]), (w, theirs)):
+            gain += int(potential[v][option - state.ptr[v]]) - int(potential[v][state.choice[v] - state.ptr[v]])
+        if gain < 0:
+            ranked.append((gain, w, mine[w], theirs))
     ranked.sort()
-    for _, w, mine, theirs in ranked[:_TRIED]:
-        yield Swap((stage, w), (mine, theirs))
+    for _, w, option, theirs in ranked[:_TRIED]:
+        yield Swap((stage, w), (option, theirs))
+
+
+def cheapest_by_site(problem: Problem, stage: int) -> Ints:
+    """(S,) the cheapest allowed option of a stage on every site, −1 where there is none."""
+    span = problem.options.of(stage)
+    options = np.flatnonzero(problem.allowed[span]) + span.start
+    dearest_first = options[np.argsort(-problem.options.cost[options], kind="stable")]
+    table = np.full(problem.topology.S, -1, dtype=np.int64)
+    table[problem.options.site[dearest_first]] = dearest_first
+    return table
 
 
 def gathers(state: State, stages: tuple[int, ...]) -> Iterator[Gather]:
@@ -156,10 +170,3 @@ def gathers(state: State, stages: tuple[int, ...]) -> Iterator[Gather]:
     for s in np.argsort(gain, kind="stable")[:_TRIED].tolist():
         if gain[s] < 0:
             yield Gather(stages, tuple(int(pick[s]) for pick in picks))
-
-
-def _cheapest(state: State, stage: int, among: list[int]) -> tuple[int, int]:
-    """The cheapest of some options of a stage, and its gain by potential."""
-    potential, start = state.potential[stage], state.ptr[stage]
-    best = min(among, key=lambda o: int(potential[o - start])) if len(among) > 1 else among[0]
-    return best, int(potential[best - start]) - int(potential[state.choice[stage] - start])

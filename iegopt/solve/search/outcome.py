@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from iegopt.solve.clock import Clock
 from iegopt.solve.exact.relaxation import Relaxation
 from iegopt.solve.exact.tree import TREE_PROOF
 from iegopt.solve.result import OPTIMALITY_GAP, Result, Status, relative_gap
-from iegopt.solve.clock import Clock
 
 __all__ = ["RELAXATION_PROOF", "outcome", "relaxation_proof"]
 

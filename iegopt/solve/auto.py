@@ -1,0 +1,163 @@
+"""Solver ``auto``: every step that pays, under one clock, and the best of them.
+
+1. Best fit along the graph without look-ahead, where the limit may end before the relaxation is solved.
+2. The relaxation: where no shared limit binds on a forest, its choice is optimal and all is done, in the order of a
+   millisecond.
+3. Constructions and repair, then local search for a share of the time.
+4. With the best plan as upper bound, the min-marginals drop options with proof. What survives is enumerated where it
+   is small, else goes to CP-SAT in a process of its own, with the plan as hint.
+
+A plan dropped by step 4 is worse than the one at hand, so a bound of the smaller problem, or its having no
+plan at all, holds for the whole.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import random
+
+import numpy as np
+import numpy.typing as npt
+
+from iegopt.errors import BackendError, InternalError
+from iegopt.problem.arrays import Problem
+from iegopt.problem.restrict import restrict
+from iegopt.solve.brute import Brute
+from iegopt.solve.clock import Clock
+from iegopt.solve.cpsat import CpSat
+from iegopt.solve.exact.messages import Messages
+from iegopt.solve.exact.relaxation import Relaxation, relaxation, spanning_forest
+from iegopt.solve.exact.tree import relaxed_result
+from iegopt.solve.result import OPTIMALITY_GAP, Params, Result, Status, relative_gap
+from iegopt.solve.search.greedy import Best, backtrack_fitting, first_plans, usable_hint
+from iegopt.solve.search.local import improve, search_feasible
+from iegopt.solve.search.outcome import outcome
+
+__all__ = ["AutoSolver"]
+
+
+DEFAULT_LIMIT = 60.0
+"""Seconds, where no limit is given."""
+_ENGINE_NEEDS = 0.05
+"""Seconds that must be left for an engine to be worth its start."""
+_SEARCH_SHARE, _SEARCH_MOST = 0.3, 2.0
+"""Share of the time left, and seconds at most, for local search before the engine."""
+_ENUMERATED, _ENUMERATED_CELLS = 20_000, 4_000_000
+"""Combinations, and combinations · devices, up to which all are tried."""
+
+
+class AutoSolver:
+    """Tree messages, construction, local search and CP-SAT on the pruned options, in that order."""
+
+    name = "auto"
+    exact = True
+
+    def supports(self, problem: Problem) -> str | None:
+        return None
+
+    def solve(self, problem: Problem, params: Params, hint: npt.NDArray[np.int64] | None) -> Result:
+        clock = Clock(DEFAULT_LIMIT if params.time_limit is None else params.time_limit)
+        first = usable_hint(problem, hint)
+        if first is None and clock.limit < _relaxation_seconds(problem):
+            first = _without_look_ahead(problem, clock)
+        relaxed = relaxation(problem, clock)
+        if relaxed is None:
+            return _before_relaxation(first, clock)
+        proven = relaxed_result(relaxed, self.name, clock.start)
+        if proven.status is not Status.UNKNOWN:
+            return proven
+        best, steps = _search(relaxed, first, params, clock)
+        done = outcome(relaxed, best, self.name, clock, f"{proven.note}; {steps}")
+        if done.status is Status.OPTIMAL or clock.left < _ENGINE_NEEDS:
+            return done
+        return _finish(relaxed, done, params, clock)
+
+
+def _search(relaxed: Relaxation, best: Best | None, params: Params, clock: Clock) -> tuple[Best | None, str]:
+    """Steps 3: the best plan found, and what was done."""
+    rng = random.Random(params.seed)
+    exact_follows = clock.left > 2 * _ENGINE_NEEDS
+    share = clock.slice(min(_SEARCH_SHARE * clock.left, _SEARCH_MOST)) if exact_follows else clock
+    for plan in first_plans(relaxed, share, rng, params.check):
+        best = plan if best is None else min(best, plan, key=lambda each: each[0])
+        if best[0] == relaxed.bound:
+            return best, "construction meets the bound"
+    if best is None:
+        best = search_feasible(relaxed, share, rng, params.check)
+    if best is None:
+        return None, "construction and repair found no plan"
+    if exact_follows and _small(relaxed, best):
+        return best, "construction"
+    best, kicks = improve(relaxed, best, share, rng, params.check)
+    return best, f"construction and {kicks} kicks of local search"
+
+
+def _finish(relaxed: Relaxation, done: Result, params: Params, clock: Clock) -> Result:
+    """Step 4: prove or improve on the options that survive pruning."""
+    problem = relaxed.problem
+    mask = problem.allowed if done.objective is None else relaxed.prune(done.objective)
+    small, kept = restrict(problem, mask)
+    note = f"{done.note}; {len(kept)} of {len(mask)} options survive"
+    hint = None if done.choice is None else np.searchsorted(kept, done.choice)
+    try:
+        if _enumerable(small):
+            result = Brute().solve(small, dataclasses.replace(params, time_limit=max(0.0, clock.left)), hint)
+        else:
+            engine = dataclasses.replace(params, time_limit=max(0.01, clock.left - 0.02))
+            reason = CpSat().supports(small)
+            if reason is not None:
+                return dataclasses.replace(done, seconds=clock.seconds, note=f"{note}; no cpsat: {reason}")
+            result = CpSat().solve(small, engine, hint)
+    except BackendError as error:
+        return dataclasses.replace(done, seconds=clock.seconds, note=f"{note}; {error}")
+    note = f"{note}; {result.solver}: {result.note}" if result.note else f"{note}; {result.solver}"
+    choice, value, bound, proof = done.choice, done.objective, done.bound, done.proof
+    if result.status is Status.INFEASIBLE:
+        if choice is not None:
+            raise InternalError(f"{result.solver} calls infeasible what has a plan of {value}")
+        return Result(Status.INFEASIBLE, None, None, bound, result.proof, "auto", clock.seconds, note)
+    if result.choice is not None and result.objective is not None and (value is None or result.objective < value):
+        choice, value = kept[result.choice], result.objective
+    if result.bound is not None and (bound is None or result.bound > bound):
+        bound, proof = result.bound, result.proof
+    if value is not None and bound is not None:
+        bound = min(bound, value)
+    gap = relative_gap(value, bound)
+    status = Status.UNKNOWN
+    if value is not None:
+        status = Status.OPTIMAL if gap is not None and gap <= OPTIMALITY_GAP else Status.FEASIBLE
+    return Result(status, choice, value, bound, proof, "auto", clock.seconds, note, result.stats)
+
+
+def _small(relaxed: Relaxation, best: Best) -> bool:
+    return _enumerable_counts(relaxed.problem, relaxed.prune(best[0]))
+
+
+def _enumerable(problem: Problem) -> bool:
+    return _enumerable_counts(problem, np.ones(len(problem.options.site), dtype=np.bool_))
+
+
+def _enumerable_counts(problem: Problem, mask: npt.NDArray[np.bool_]) -> bool:
+    """Whether the combinations of the options in a mask are few enough to try all."""
+    counts = np.bincount(problem.options.stage[mask], minlength=problem.V).tolist()
+    return bool(math.prod(counts) <= min(_ENUMERATED, _ENUMERATED_CELLS // max(1, problem.topology.D)))
+
+
+def _relaxation_seconds(problem: Problem) -> float:
+    """Roughly what the relaxation takes, as measured on one core of a server."""
+    return 1.25 * (problem.E * (3e-5 + 2.2e-8 * problem.topology.S) + 1e-8 * len(problem.options.site))
+
+
+def _without_look_ahead(problem: Problem, clock: Clock) -> Best | None:
+    """Best fit along the graph by costs alone."""
+    costs = [problem.options.cost[problem.options.of(v)] for v in range(problem.V)]
+    return backtrack_fitting(problem, Messages(problem), spanning_forest(problem), costs, clock)
+
+
+def _before_relaxation(best: Best | None, clock: Clock) -> Result:
+    """The clock ended before anything was proven."""
+    note = "the time limit came before the relaxation was solved"
+    if best is None:
+        return Result(Status.UNKNOWN, None, None, None, None, "auto", clock.seconds, note)
+    return Result(Status.FEASIBLE, best[1], best[0], None, None, "auto", clock.seconds, note)
