@@ -1,0 +1,126 @@
+"""The limits of ``dag_constraints`` on a graph (section 5.3 of the source), checked whenever one is built or grows.
+
+=====================  ==================================================================================
+max_depth              stages on the longest path from the first prefill to an output
+max_nodes              stages
+max_tool_calls         tool stages
+max_agent_rounds       re-prefills on one path: a round ends in one
+max_token_budget       tokens prefilled and decoded by LLM stages, over the batch
+max_kv_cache_size      the largest KV cache any stage holds; along a request one cache grows, it is not many
+=====================  ==================================================================================
+
+``max_compute_time`` depends on devices, so that the compiler checks it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from iegopt.errors import InputError, LimitError
+from iegopt.spec.graph import GraphSpec
+from iegopt.spec.kinds import LLM_KINDS
+from iegopt.spec.llm import LlmCard
+from iegopt.spec.policy import DagConstraints
+from iegopt.spec.stage import StageKind, StageSpec
+
+__all__ = ["Cards", "check_limits", "depth", "first_prefill", "kv_cache_size", "rounds", "token_use"]
+
+_HOLD_KV = LLM_KINDS | {StageKind.KV_STORE, StageKind.KV_LOAD, StageKind.KV_MIGRATE}
+
+Cards = Callable[[str], LlmCard | None]
+"""Finds the card of a model by name."""
+
+
+def check_limits(spec: GraphSpec, limits: DagConstraints, cards: Cards) -> None:
+    """Refuse a graph that exceeds a limit.
+
+    Raises
+    ------
+    LimitError
+        Naming the limit, what the graph needs, and what is allowed.
+    """
+    tools = sum(stage.type is StageKind.TOOL for stage in spec.stages)
+    _at_most("max_depth", depth(spec), limits.max_depth, "stages from first prefill to output")
+    _at_most("max_nodes", len(spec.stages), limits.max_nodes, "stages")
+    _at_most("max_tool_calls", tools, limits.max_tool_calls, "tool calls")
+    _at_most("max_agent_rounds", rounds(spec), limits.max_agent_rounds, "agent rounds")
+    _at_most("max_token_budget", token_use(spec), limits.max_token_budget, "tokens")
+    held = kv_cache_size(spec, cards)
+    if held > limits.max_kv_cache_size:
+        raise LimitError("max_kv_cache_size", _gigabytes(held), _gigabytes(limits.max_kv_cache_size))
+
+
+def first_prefill(spec: GraphSpec) -> str | None:
+    """Id of the stage whose end is the first token: the first prefill in topological order, ``None`` without one."""
+    return next((spec.stages[i].id for i in spec.topological_order() if _is_prefill(spec.stages[i])), None)
+
+
+def depth(spec: GraphSpec) -> int:
+    """Stages on the longest path from the first prefill (any stage, without one) to an output (any stage, likewise)."""
+    start = first_prefill(spec)
+    outputs = {stage.id for stage in spec.stages if stage.type is StageKind.OUTPUT}
+    longest = _longest(spec, lambda stage: 1, start)
+    return max((n for i, n in longest.items() if not outputs or i in outputs), default=0)
+
+
+def rounds(spec: GraphSpec) -> int:
+    """Re-prefills on the path that has the most."""
+    return max(_longest(spec, lambda stage: int(stage.type is StageKind.RE_PREFILL), None).values())
+
+
+def token_use(spec: GraphSpec) -> int:
+    """Tokens that the LLM stages prefill and decode, over the batch."""
+    work = [stage.tokens for stage in spec.stages if stage.type in LLM_KINDS and stage.tokens is not None]
+    return sum((tokens.new + tokens.output) * tokens.batch for tokens in work)
+
+
+def kv_cache_size(spec: GraphSpec, cards: Cards) -> int:
+    """Bytes of the largest KV cache that any stage holds: its own figure, else tokens held and generated.
+
+    Raises
+    ------
+    InputError
+        Where a stage gives tokens of a model without a card.
+    """
+    return max(_kv_bytes(stage, cards) for stage in spec.stages)
+
+
+def _kv_bytes(stage: StageSpec, cards: Cards) -> int:
+    tokens = stage.tokens
+    if stage.memory.kv_cache_size is not None:
+        return stage.memory.kv_cache_size
+    if tokens is None or stage.model is None or stage.type not in _HOLD_KV:
+        return 0
+    card = cards(stage.model)
+    if card is None:
+        raise InputError(f"stage {stage.id}: no card of model {stage.model}")
+    generated = tokens.output if stage.type is StageKind.DECODE else 0
+    return round(card.kv_bytes_per_token() * (tokens.context + tokens.new + generated) * tokens.batch)
+
+
+def _is_prefill(stage: StageSpec) -> bool:
+    return stage.type is StageKind.PREFILL
+
+
+def _longest(spec: GraphSpec, weight: Callable[[StageSpec], int], start: str | None) -> dict[str, int]:
+    """Per stage the heaviest path that ends there, and begins at ``start`` where one is given."""
+    longest = {s.id: weight(s) for s in spec.stages if start is None or s.id == start}
+    weights = {stage.id: weight(stage) for stage in spec.stages}
+    successors: dict[str, list[str]] = {stage.id: [] for stage in spec.stages}
+    for edge in spec.edges:
+        successors[edge.source].append(edge.target)
+    for i in spec.topological_order():
+        source = spec.stages[i].id
+        if source in longest:
+            for target in successors[source]:
+                longest[target] = max(longest.get(target, 0), longest[source] + weights[target])
+    return longest
+
+
+def _gigabytes(size: int) -> str:
+    return f"{size / 1e9:.6g} GB"
+
+
+def _at_most(limit: str, used: int, allowed: int, what: str) -> None:
+    if used > allowed:
+        raise LimitError(limit, f"{used} {what}", str(allowed))
