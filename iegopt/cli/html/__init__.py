@@ -1,0 +1,5 @@
+"""A plan as one self-contained page."""
+
+from iegopt.cli.html.page import page
+
+__all__ = ["page"]

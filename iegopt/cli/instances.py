@@ -1,0 +1,72 @@
+"""``iegopt instances``: the clusters, requests and problems that come with iegopt."""
+
+from __future__ import annotations
+
+import argparse
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from iegopt.cli.arguments import Commands
+from iegopt.cli.format import count, data, plain
+from iegopt.cli.output import print_json, shipped, show
+
+__all__ = ["add_commands"]
+
+
+def add_commands(commands: Commands) -> None:
+    parser = commands.add_parser(
+        "instances",
+        help="list the shipped clusters, requests and problems",
+        description="List what comes with iegopt. plan and compile take the names; solve takes the problem files.",
+    )
+    parser.add_argument("--json", action="store_true", help="one JSON object on stdout: the files by kind and name")
+    parser.set_defaults(run=_list)
+
+
+def _list(arguments: argparse.Namespace) -> int:
+    files = {kind: shipped(kind) for kind in ("clusters", "requests", "problems")}
+    if arguments.json:
+        print_json({kind: {_name(file): str(file) for file in each} for kind, each in files.items()})
+        return 0
+    from iegopt.cli.render import table
+
+    about = {"clusters": _cluster, "requests": _request, "problems": _problem}
+    parts = []
+    for kind, each in files.items():
+        made = table(kind.capitalize(), ("name", "left"), ("", "left"))
+        for file in each:
+            made.add_row(_name(file), plain(about[kind](file)))
+        parts.append(made)
+    show(*parts)
+    return 0
+
+
+def _name(file: Path) -> str:
+    return file.name.removesuffix(".gz").rpartition(".")[0]
+
+
+def _cluster(file: Path) -> str:
+    from iegopt.spec.load import load_cluster
+
+    cluster = load_cluster(file)
+    models: Counter[str] = Counter()
+    for device in cluster.devices:
+        models[device.model] += device.count
+    return f"{models.total():,} devices: {', '.join(f'{n:,} × {model}' for model, n in models.most_common(6))}"
+
+
+def _request(file: Path) -> str:
+    from iegopt.spec.load import load_request
+
+    request = load_request(file)
+    if request.graph is not None:
+        return f"{request.sla_class}: a graph of {len(request.graph.stages)} stages"
+    tokens = count(request.prompt_tokens) + " tokens" if request.prompt_tokens else "a prompt"
+    agent: Any = request.agent
+    tools = f", agent with {len(agent.tools)} tools, {agent.lookahead} of {agent.max_rounds} rounds" if agent else ""
+    return f"{request.sla_class}: {request.model}, {tokens} in, {count(request.output_tokens)} out{tools}"
+
+
+def _problem(file: Path) -> str:
+    return f"{file.name}, {data(file.stat().st_size)}"

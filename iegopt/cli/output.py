@@ -1,0 +1,136 @@
+"""What every command shares: where text goes, how JSON is written, files by path or by name."""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from iegopt.errors import InputError
+from iegopt.units import shown
+
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+
+__all__ = ["busy", "check_output", "document_path", "note", "print_json", "shipped", "show", "terminal", "writing"]
+
+_PLAIN_WIDTH = 140
+"""Columns of a table where there is no terminal to ask."""
+
+
+def terminal() -> Console:
+    """A console for stdout: colours and width of a terminal, plain and wide where there is none."""
+    import os
+
+    from rich.console import Console
+
+    width = None if sys.stdout.isatty() or os.environ.get("COLUMNS") else _PLAIN_WIDTH
+    return Console(width=width, markup=False, highlight=False, emoji=False, soft_wrap=False)
+
+
+def show(*parts: RenderableType) -> None:
+    """Render on stdout. The text is written here, so that a closed pipe is an ordinary exception."""
+    console = terminal()
+    with console.capture() as capture:
+        for part in parts:
+            console.print(part)
+    lines = capture.get().splitlines()
+    sys.stdout.write("\n".join(line.rstrip() for line in lines) + "\n")
+
+
+def print_json(document: object) -> None:
+    """One JSON object on stdout; a number that JSON has no word for (an infinite gap) is null."""
+    sys.stdout.write(json.dumps(_finite(document), indent=2, allow_nan=False, ensure_ascii=False) + "\n")
+
+
+def note(message: str) -> None:
+    """A remark on stderr."""
+    print(f"iegopt: {message}", file=sys.stderr)
+
+
+@contextmanager
+def busy(message: str) -> Iterator[None]:
+    """A spinner on stderr for work that takes over a second, where stderr is a terminal."""
+    if not sys.stderr.isatty():
+        yield
+        return
+    from rich.console import Console
+
+    status = Console(stderr=True, markup=False).status(message)
+    timer = threading.Timer(1.0, status.start)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+        timer.join()
+        status.stop()
+
+
+def document_path(name: str, folder: Literal["requests", "clusters"]) -> Path:
+    """The file a request or cluster is read from: a path, or the name of one that iegopt ships.
+
+    Raises
+    ------
+    InputError
+        Neither; with the nearest shipped name.
+    """
+    path = Path(name)
+    try:
+        if path.is_file() or path.suffix or len(path.parts) != 1 or path.exists():
+            return path
+    except (OSError, ValueError):  # too long, or not a file name: reading it says which
+        return path
+    files = {file.stem: file for file in shipped(folder)}
+    if name in files:
+        return files[name]
+    from iegopt.spec.explain_error import nearest
+
+    guess = nearest(name, files)
+    hint = f"Maybe {guess}?" if guess else "iegopt instances lists what is shipped"
+    raise InputError(f"{shown(name)}: no such file, and no shipped {folder[:-1]} has this name. {hint}")
+
+
+def shipped(folder: Literal["requests", "clusters", "problems"]) -> list[Path]:
+    """The files of one kind that iegopt ships, by name."""
+    from iegopt.library import data_dir
+
+    here = data_dir("instances") / folder
+    return sorted(file for file in here.iterdir() if file.name.endswith((".yaml", ".json", ".json.gz")))
+
+
+def check_output(path: str | None) -> None:
+    """Refuse a file that cannot be written before the work for it is done (raises ``InputError``)."""
+    if path is None:
+        return
+    with writing(path):
+        target = Path(path)
+        if target.is_dir():
+            raise InputError(f"{shown(path)}: cannot be written: it is a folder, expected a file name")
+        if not target.parent.exists():
+            raise InputError(f"{shown(path)}: cannot be written: there is no folder {shown(str(target.parent))}")
+
+
+@contextmanager
+def writing(path: str) -> Iterator[None]:
+    """Say in one line why a file could not be written (raises ``InputError``)."""
+    try:
+        yield
+    except OSError as error:
+        raise InputError(f"{shown(path)}: cannot be written: {error.strerror or error}") from None
+    except ValueError:
+        raise InputError(f"{shown(path)}: cannot be written: not a file name") from None
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _finite(entry) for key, entry in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(entry) for entry in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -1,0 +1,219 @@
+"""A plan, or the reason why there is none, as rich tables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from rich.box import SIMPLE_HEAD
+from rich.console import RenderableType
+from rich.table import Table
+from rich.text import Text
+from rich.tree import Tree
+
+from iegopt.cli.cluster_tree import Branch, cluster_tree
+from iegopt.cli.format import NONE, data, dollars, percent, plain, quantity, seconds, sentence_list
+
+if TYPE_CHECKING:
+    from iegopt.devices import Device
+    from iegopt.plan import NoPlan, Plan
+
+__all__ = ["TERMS", "header", "headline", "render_no_plan", "render_plan", "table"]
+
+_WIDE = 170
+_STATUS = {"optimal": "bold green", "feasible": "bold yellow", "infeasible": "bold red", "unknown": "bold magenta"}
+TERMS = {"L": "latency", "T": "throughput", "M": "money", "D": "transfer"}
+
+
+def render_plan(plan: Plan, devices: Sequence[Device], width: int, explain: bool = False) -> Iterator[RenderableType]:
+    """The parts of a plan, top to bottom; ``explain`` adds the summary and the refused options."""
+    yield header(plan, len(devices))
+    if explain:
+        yield from (Text(sentence) for sentence in plan.explanation.get("summary", ()))
+    yield from _stages(plan, width)
+    if plan.transfers:
+        yield _transfers(plan)
+    yield _totals(plan)
+    yield from _binding(plan.explanation.get("binding", ()))
+    yield from _alternatives(plan, explain)
+    yield _tree(cluster_tree(plan, devices))
+
+
+def header(answer: Plan | NoPlan, devices: int | None = None) -> Text:
+    """The headline of a plan, or of there being none."""
+    about = plain(f"on {answer.cluster}") + (f" ({devices:,} devices)" if devices else "")
+    text = headline(answer.document(), answer.request, about, getattr(answer, "proof", None), answer.note)
+    return text.append(f"\nfallback tier {plain(answer.tier)}", style="dim") if answer.tier else text
+
+
+def headline(answer: Mapping[str, Any], name: str, about: str, proof: str | None, note: str) -> Text:
+    """Status, objective, bound, gap, what proved it, solver and time; ``answer`` has the keys of the contract."""
+    text = Text(plain(answer["status"]), style=_STATUS.get(answer["status"], "bold"))
+    text = Text.assemble(text, f"  {plain(name)} {about}\n")
+    facts = [] if answer["objective"] is None else [f"objective {seconds(answer['objective'])}"]
+    facts.append("no bound" if answer["bound"] is None else f"bound {seconds(answer['bound'])}")
+    if answer["gap"] is not None:
+        facts.append(f"gap {percent(answer['gap'])}")
+    if proof:
+        facts.append(f"proved by {plain(proof)}")
+    facts.append(f"solver {plain(answer['solver'])}, {seconds(answer['seconds'])}")
+    text.append(" · ".join(facts), style="dim")
+    return text.append(f"\n{plain(note)}") if note else text
+
+
+def render_no_plan(answer: NoPlan) -> Iterator[RenderableType]:
+    """Why there is no plan: the constraints that cannot hold together, with their numbers."""
+    yield header(answer)
+    if not answer.conflicts:
+        return
+    yield Text("These constraints cannot hold together; lifting any one of them would do:")
+    for number, conflict in enumerate(answer.conflicts, 1):
+        text = Text(f"  {number}. ")
+        text.append(_title(conflict), style="bold")
+        text.append(f": {plain(str(conflict.get('sentence', '')))}")
+        numbers = _numbers(conflict)
+        yield text.append(f" ({numbers})", style="dim") if numbers else text
+
+
+def table(title: str, *columns: tuple[str, str]) -> Table:
+    """An empty table; a column is its heading and ``left`` (folds), ``right`` (never breaks)."""
+    made = Table(title=title, title_justify="left", title_style="bold", box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
+    for heading, side in columns:
+        if side == "right":
+            made.add_column(heading, justify="right", no_wrap=True)
+        else:
+            made.add_column(heading, overflow="fold")
+    return made
+
+
+def _stages(plan: Plan, width: int) -> Iterator[Table]:
+    """One table, or two where the terminal is narrow."""
+    place = [
+        ("stage", "left"), ("kind", "left"), ("site", "left"), ("device", "left"), ("variant", "left"),
+        ("time", "right"), ("SLA", "right"), ("memory", "right"), ("bottleneck", "left"),
+    ]  # fmt: skip
+    cost = [(term, "right") for term in (*TERMS, "$")]
+    left = [
+        [
+            stage.id, stage.kind, stage.site, plain(stage.device_model), plain(stage.variant), seconds(stage.time),
+            seconds(stage.sla), data(stage.memory), stage.bottleneck,
+        ]
+        for stage in plan.stages
+    ]  # fmt: skip
+    right = [
+        [*(seconds(getattr(stage.cost, term)) for term in TERMS), dollars(stage.cost.dollars)] for stage in plan.stages
+    ]
+    if all(stage.sla is None for stage in plan.stages):
+        place, left = [*place[:6], *place[7:]], [[*row[:6], *row[7:]] for row in left]
+    if width >= _WIDE:
+        yield _filled("Stages", place + cost, [a + b for a, b in zip(left, right, strict=True)])
+    else:
+        yield _filled("Stages", place, left)
+        yield _filled("Cost by term", place[:1] + cost, [a[:1] + b for a, b in zip(left, right, strict=True)])
+
+
+def _transfers(plan: Plan) -> Table:
+    columns = (
+        ("edge", "left"), ("kind", "left"), ("path", "left"), ("bytes", "right"), ("raw", "right"),
+        ("exposed", "right"), ("cost", "right"),
+    )  # fmt: skip
+    rows = [
+        [
+            f"{t.source} → {t.target}", t.kind, t.path, data(t.bytes), seconds(t.raw), seconds(t.exposed),
+            seconds(t.cost),
+        ]
+        for t in plan.transfers
+    ]  # fmt: skip
+    return _filled("Transfers", columns, rows)
+
+
+def _totals(plan: Plan) -> Table:
+    cost, weights = plan.cost, plan.weights
+    made = table("Totals", ("", "left"), ("seconds", "right"), ("weight", "right"), ("weighted", "right"))
+    factors = (weights.alpha, weights.beta, weights.gamma, weights.lambda_)
+    for (term, name), greek, weight in zip(TERMS.items(), "αβγλ", factors, strict=True):
+        value = getattr(cost, term)
+        money = f", {dollars(cost.dollars)}" if term == "M" else ""
+        made.add_row(f"{term} {name}{money}", seconds(value), f"{greek} {weight:g}", seconds(value * weight))
+    if plan.penalties:
+        made.add_row("penalties", "", "", seconds(plan.penalties))
+    made.add_row("objective", "", "", seconds(plan.objective), style="bold")
+    limit = f" of {seconds(plan.deadline)}" if plan.deadline is not None else ""
+    made.add_row(f"makespan{limit}", seconds(plan.makespan), "", "")
+    return made
+
+
+def _binding(rules: Sequence[dict[str, Any]]) -> Iterator[Table]:
+    if not rules:
+        return
+    columns = (("rule", "left"), ("where", "left"), ("used", "right"), ("allowed", "right"), ("slack", "right"))
+    keys = ("used", "allowed", "slack")
+    rows = [
+        [plain(str(rule["rule"])), plain(str(rule["where"])), *(quantity(rule[key], rule.get("unit")) for key in keys)]
+        for rule in rules
+    ]
+    yield _filled("Tightest constraints", columns, rows)
+
+
+def _alternatives(plan: Plan, explain: bool) -> Iterator[RenderableType]:
+    stages: dict[str, Any] = plan.explanation.get("stages", {})
+    if not stages:
+        return
+    made = table(
+        "Best alternative of each stage",
+        ("stage", "left"),
+        ("site", "left"),
+        ("variant", "left"),
+        ("costs", "right"),
+        ("because", "left"),
+    )
+    for name, about in stages.items():
+        other = about.get("alternative")
+        if other is None:
+            made.add_row(name, NONE, NONE, NONE, "no other option is feasible")
+        else:
+            more = f"+{seconds(other['objective_increase'])}"
+            made.add_row(name, other["site"], plain(other["variant"]), more, plain(other["why"]))
+    yield made
+    if explain:
+        for name, about in stages.items():
+            for refusal in about.get("refused", ()):
+                yield Text(f"  {name}: {plain(str(refusal['sentence']))}", style="dim")
+
+
+def _tree(branch: Branch) -> Tree:
+    def grow(tree: Tree, children: Sequence[Branch]) -> None:
+        for child in children:
+            grow(tree.add(_leaf(child)), child.children)
+
+    tree = Tree(_leaf(branch, style="bold"))
+    grow(tree, branch.children)
+    return tree
+
+
+def _leaf(branch: Branch, style: str = "") -> Text:
+    text = Text(plain(branch.label), style=style if branch.used else "dim")
+    text.append(f"  {plain(branch.detail)}", style="dim")
+    return text.append(f"  ← {', '.join(branch.stages)}", style="green") if branch.stages else text
+
+
+def _filled(title: str, columns: Sequence[tuple[str, str]], rows: Sequence[Sequence[str]]) -> Table:
+    made = table(title, *columns)
+    for row in rows:
+        made.add_row(*row)
+    return made
+
+
+def _title(conflict: dict[str, Any]) -> str:
+    where = conflict.get("where")
+    return plain(f"{conflict.get('rule', 'constraint')}{f' of {where}' if where else ''}")
+
+
+def _numbers(conflict: dict[str, Any]) -> str:
+    unit = conflict.get("unit")
+    facts = [
+        f"{key} {quantity(conflict[key], unit)}"
+        for key in ("requested", "used", "allowed", "capacity")
+        if conflict.get(key) is not None
+    ]
+    return sentence_list(facts)
