@@ -19,7 +19,7 @@ MOST_TERMS = 2_000_000
 
 
 class Milp:
-    """MILP with one of two engines; in a killable child process where there is a time limit.
+    """MILP with one of two engines, in a killable child process: HiGHS prints a banner that no option stops.
 
     PuLP builds its model in Python: some 2 µs a coefficient, hence ``MOST_TERMS``.
     """
@@ -28,7 +28,7 @@ class Milp:
 
     def __init__(self, name: Literal["milp", "milp-cbc"]) -> None:
         self.name: str = name
-        self._function = "run_highs" if name == "milp" else "run_cbc"
+        self._function = "iegopt.solve.milp.solver:" + ("run_highs" if name == "milp" else "run_cbc")
 
     def supports(self, problem: Problem) -> str | None:
         count = np.bincount(problem.options.stage[problem.allowed], minlength=problem.V)
@@ -38,10 +38,4 @@ class Milp:
         return unstatable(problem, MOST_PAIRS)
 
     def solve(self, problem: Problem, params: Params, hint: npt.NDArray[np.int64] | None) -> Result:
-        if params.time_limit is not None:
-            function = f"iegopt.solve.milp.solver:{self._function}"
-            return run_killable(function, problem, params, hint, solver=self.name)
-        from iegopt.solve.milp import solver
-
-        run = solver.run_highs if self.name == "milp" else solver.run_cbc
-        return run(problem, params, hint)
+        return run_killable(self._function, problem, params, hint, solver=self.name)

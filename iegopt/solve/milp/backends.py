@@ -59,7 +59,7 @@ def solve(
         try:
             if engine == "HiGHS":
                 return _highs(pulp, model, columns, time_limit, threads, seed)
-            return _cbc(pulp, model, columns, time_limit, threads, seed)
+            return _cbc(pulp, model, columns, objective, time_limit, threads, seed)
         except pulp.PulpSolverError as error:
             raise BackendError(f"{engine} through PuLP: {error}") from error
 
@@ -99,7 +99,15 @@ def _highs(pulp: Any, model: Any, columns: list[Any], time_limit: float | None, 
     return Answer(values, min(bound, info.mip_dual_bound), status == "kInfeasible")
 
 
-def _cbc(pulp: Any, model: Any, columns: list[Any], time_limit: float | None, threads: int, seed: int) -> Answer:
+def _cbc(
+    pulp: Any,
+    model: Any,
+    columns: list[Any],
+    objective: Objective,
+    time_limit: float | None,
+    threads: int,
+    seed: int,
+) -> Answer:
     command = getattr(pulp, "PULP_CBC_CMD", None) or pulp.COIN_CMD
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder) / "cbc.log"
@@ -120,11 +128,13 @@ def _cbc(pulp: Any, model: Any, columns: list[Any], time_limit: float | None, th
         found, word = bool(stats.has_solution), stats.status.name
         optimal, infeasible = word in ("Optimal", "GapLimit"), word == "Infeasible"
     else:
-        optimal, infeasible = model.sol_status == pulp.LpSolutionOptimal, model.sol_status == pulp.LpSolutionInfeasible
+        optimal, infeasible = model.sol_status == pulp.LpSolutionOptimal, model.status == pulp.LpStatusInfeasible
         found = optimal or model.sol_status == pulp.LpSolutionIntegerFeasible
     reported = re.findall(r"^(?:Lower bound|Continuous objective value is):?\s+([-+\d.e]+)", text, re.MULTILINE)
-    bound = pulp.value(model.objective) if optimal else float(reported[-1]) if reported else None
-    return Answer([_value(column) for column in columns] if found else None, bound, infeasible)
+    values = [_value(column) for column in columns]
+    worth = sum(c * values[i] for i, c in objective.coefficient.items())
+    bound = worth if optimal else float(reported[-1]) if reported else None
+    return Answer(values if found else None, bound, infeasible)
 
 
 def _value(column: Any) -> float:
