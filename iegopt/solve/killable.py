@@ -12,9 +12,11 @@ not through ``multiprocessing``, so that a user's script needs no ``__main__`` g
 from __future__ import annotations
 
 import atexit
+import contextlib
 import dataclasses
 import os
 import queue
+import signal
 import subprocess
 import sys
 import threading
@@ -128,7 +130,9 @@ class _Child:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env=environment,
+            start_new_session=True,  # a group of its own, for engines that are processes themselves (CBC)
         )
+        self._ending = threading.Lock()
         self._messages: queue.Queue[tuple[Any, ...]] = queue.Queue()
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
@@ -138,8 +142,8 @@ class _Child:
         while True:
             try:
                 self._messages.put(read_message(self.process.stdout))
-            except (EOFError, ValueError, OSError):  # ended, or closed by ``kill``
-                self._messages.put(("died", self.process.wait()))
+            except EOFError:
+                self._messages.put(("died", self._end()))
                 return
 
     def send(self, job: Job) -> None:
@@ -157,12 +161,11 @@ class _Child:
             return None
 
     def alive(self) -> bool:
-        return self.process.poll() is None
+        return self._reader.is_alive()
 
     def kill(self) -> None:
-        """Kill and reap; returns when nothing of the child is left."""
-        self.process.kill()
-        self.process.wait()
+        """Kill and reap the child and what it started; returns when nothing of them is left."""
+        self._end()
         self._reader.join()
         for stream in (self.process.stdin, self.process.stdout):
             assert stream is not None
@@ -170,6 +173,17 @@ class _Child:
                 stream.close()
             except BrokenPipeError:
                 continue  # unsent bytes of a job; the child is gone
+
+    def _end(self) -> int:
+        """Kill the process group while its leader is not reaped yet, and so its number not taken by another."""
+        with self._ending:
+            if self.process.returncode is None:
+                if hasattr(os, "killpg"):
+                    with contextlib.suppress(ProcessLookupError, PermissionError):  # it ended just now
+                        os.killpg(self.process.pid, signal.SIGKILL)
+                else:
+                    self.process.kill()
+            return self.process.wait()
 
 
 _idle: list[_Child] = []

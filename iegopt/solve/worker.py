@@ -11,6 +11,7 @@ import importlib
 import os
 import pickle
 import queue
+import signal
 import struct
 import sys
 import threading
@@ -106,6 +107,8 @@ def _receive(inbox: IO[bytes], jobs: queue.Queue[Job]) -> None:
         try:
             jobs.put(read_message(inbox))
         except EOFError:
+            if hasattr(os, "killpg") and os.getpgrp() == os.getpid():
+                os.killpg(os.getpid(), signal.SIGKILL)  # with an engine that is a process of its own
             os._exit(0)
 
 
