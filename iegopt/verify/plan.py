@@ -1,0 +1,319 @@
+"""Check of a plan against the request and the cluster it was made for, in plain loops.
+
+Nothing here comes from the compiler or a solver: eligibility, times, memory, links, limits and the
+objective are worked out again, stage by stage, from the user's own documents. The cost model of one
+stage on one device is shared (it is data about hardware, tested on its own).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from iegopt import library
+from iegopt.cost.model import CostModel, StageCost
+from iegopt.cost.roofline import Capacity
+from iegopt.cost.transfer import buffer_bytes, compression_ratio, exposed_seconds
+from iegopt.cost.weights import weights_for
+from iegopt.devices import Device
+from iegopt.plan import Plan, StagePlan
+from iegopt.spec.cluster import ClusterSpec
+from iegopt.spec.graph import AffinityRule, EdgeSpec, GraphSpec
+from iegopt.spec.kinds import KINDS, LLM_KINDS
+from iegopt.spec.llm import LlmCard
+from iegopt.spec.request import RequestSpec
+from iegopt.spec.stage import SIXTEEN_BIT, NodeType, Parallelism, ParallelStrategy, Precision, StageKind, StageSpec
+from iegopt.spec.variant import Variant
+from iegopt.verify.links import link_between
+from iegopt.verify.report import Report, Violation
+
+__all__ = ["State", "check_plan"]
+
+State = Mapping[str, tuple[float, int]]
+"""Device id -> (T/T0, free bytes)."""
+
+_RELATIVE = 1e-6
+_ROUNDING = 2e-9
+"""Seconds that rounding to ticks may move one time or cost."""
+_LEVELS = {"site": -1, "domain": 0, "host": 1, "rack": 2, "datacenter": 3}
+
+
+@dataclass(frozen=True)
+class _Placed:
+    """A stage as recomputed from the documents."""
+
+    spec: StageSpec
+    cost: StageCost
+    time: float
+    t0: float
+    weights: float
+    key: tuple[str, tuple[str, ...]]
+
+
+class _Check:
+    def __init__(
+        self, plan: Plan, graph: GraphSpec, request: RequestSpec, cluster: ClusterSpec,
+        devices: Mapping[str, Device], state: State, model: CostModel, reference_price: float,
+    ) -> None:  # fmt: skip
+        self.plan, self.graph, self.request, self.cluster = plan, graph, request, cluster
+        self.devices, self.state, self.model, self.reference_price = devices, state, model, reference_price
+        self.kv = request.kv_transfer_config or cluster.kv_transfer_config
+        self.at = {stage.id: stage for stage in plan.stages}
+        self.placed: dict[str, _Placed] = {}
+        self.violations: list[Violation] = []
+
+    def run(self) -> Report:
+        self.violations += self._completeness()
+        if self.violations:
+            return Report(tuple(self.violations), None, None)
+        for spec in self.graph.stages:
+            self._stage(spec, self.at[spec.id])
+        if len(self.placed) < len(self.graph.stages):
+            return Report(tuple(self.violations), None, None)
+        transfers = {(e.source, e.target): self._transfer(e) for e in self.graph.edges}
+        transfers |= {(f"kv:{name}", name): t for name, t in self._locations()}
+        makespan = self._finish_times(transfers)
+        self._memory()
+        objective = self._objective(transfers)
+        if not _close(objective, self.plan.objective, len(self.at) + len(transfers)):
+            self._bad("claim", "objective", self.plan.objective, objective)
+        if not _close(makespan, self.plan.makespan, len(self.at) + len(transfers)):
+            self._bad("claim", "makespan", self.plan.makespan, makespan)
+        if self.plan.bound is not None and self.plan.bound > self.plan.objective + _ROUNDING:
+            self._bad("claim", "bound", self.plan.bound, self.plan.objective)
+        return Report(tuple(self.violations), objective, makespan)
+
+    def _bad(self, rule: str, where: str, used: float | str, allowed: float | str) -> None:
+        self.violations.append(Violation(rule, where, used, allowed))
+
+    def _completeness(self) -> Iterator[Violation]:
+        wanted = {stage.id for stage in self.graph.stages}
+        wanted |= {f"kv:{s.id}" for s in self.graph.stages if s.affinity.kv_cache_location is not None}
+        for name in sorted(wanted - self.at.keys()):
+            yield Violation("stage", name, "not placed", "one site")
+        for name in sorted(self.at.keys() - wanted):
+            yield Violation("stage", name, "placed", "no such stage")
+        if len(self.plan.stages) != len(self.at):
+            yield Violation("stage", "plan", "a stage twice", "once")
+        for stage in self.plan.stages:
+            for device in stage.devices:
+                if device not in self.devices:
+                    yield Violation("option", stage.id, device, "a device of the cluster")
+
+    def _stage(self, spec: StageSpec, at: StagePlan) -> None:
+        members = [self.devices[name] for name in at.devices]
+        first = members[0].kind
+        if at.site != "+".join(at.devices) or len({m.kind for m in members}) > 1 or len(set(at.devices)) < len(members):
+            self._bad("option", spec.id, at.site, "a gang of like devices")
+        if len(members) > 1 and not self.cluster.gangs and len({m.path[1] for m in members}) > 1:
+            self._bad("option", spec.id, at.site, "a gang within one host")
+        if spec.parallelism is not None and spec.parallelism.degree != len(members):
+            self._bad("option", spec.id, f"{len(members)} devices", f"{spec.parallelism.degree} devices")
+        if first.type not in (spec.device_types or KINDS[spec.type].device_types):
+            self._bad("option", spec.id, str(first.type), "a device type that runs the stage")
+        bound = spec.affinity.device
+        if bound is not None and spec.affinity.required and bound not in at.devices:
+            self._bad("affinity", spec.id, at.site, bound)
+        found = self._variant(spec, at, members[0])
+        if found is None:
+            self._bad("option", spec.id, at.variant, "a variant that runs there")
+            return
+        precision, variant = found
+        rate = first.compute.rate(precision)
+        assert rate is not None
+        k = len(members)
+        shape = spec.parallelism or Parallelism(
+            strategy=ParallelStrategy.TENSOR if k > 1 else ParallelStrategy.NONE, degree=k
+        )
+        cost = self.model.stage_cost(
+            spec, library.llm(spec.model) if spec.model else None, precision, first.model,
+            Capacity(rate, first.bandwidth, first.io, first.vram), shape,
+            efficiency=first.efficiency, parallel_efficiency=self._parallel_efficiency(members),
+        )  # fmt: skip
+        weights, load_time = cost.weight_bytes, 0.0
+        if spec.model is not None and first.resident is not None:
+            if self._resident(spec.model, at.variant, first.resident):
+                weights = 0.0
+            elif not first.loading:
+                self._bad("option", spec.id, at.variant, f"a variant resident on {at.site}")
+            elif variant is not None:
+                load_time = cost.weight_bytes / k / first.io if variant.load_time is None else variant.load_time
+        t0 = cost.t0 + load_time
+        time = t0 * max(self.state[name][0] for name in at.devices)
+        if not _close(time, at.time, 1):
+            self._bad("claim", f"time of {spec.id}", at.time, time)
+        if spec.latency_sla is not None and time > spec.latency_sla + _ROUNDING:
+            self._bad("sla", spec.id, time, spec.latency_sla)
+        self.placed[spec.id] = _Placed(spec, cost, time, t0, weights, (at.variant, at.devices))
+
+    def _parallel_efficiency(self, members: list[Device]) -> float:
+        fabric = len({device.path[0] for device in members}) == 1
+        return self.cluster.parallel_efficiency if fabric else self.cluster.host_parallel_efficiency
+
+    def _variant(self, spec: StageSpec, at: StagePlan, device: Device) -> tuple[Precision, Variant | None] | None:
+        """Precision and variant by the name in the plan, ``None`` where it cannot run on the device."""
+        compute = device.kind.compute
+        if spec.model is None:
+            wanted = spec.compute.precision
+            order = [wanted] if wanted else [p for p in Precision if p.bytes >= 1]
+            order.sort(key=lambda p: (-p.bytes, p is not Precision.FP32, p is not Precision.BF16))
+            usable = next((p for p in order if compute.rate(p) is not None), None)
+            return (usable, None) if usable else None
+        card = library.llm(spec.model)
+        names = {card.name.lower(), *(alias.lower() for alias in card.aliases)}
+        own = [path for path in self.cluster.execution_path_registry or () if path.model.lower() in names]
+        path = own[-1] if own else library.path(card.name)
+        for variant in path.variants if path else ():
+            tail = "" if variant.version == "1" else f"/{variant.version}"
+            if f"{card.name}/{variant.precision}/{variant.backend}{tail}" != at.variant:
+                continue
+            runs = library.compatible(variant.compatible_devices, device.kind.model)
+            if runs and compute.rate(variant.precision) and self._wants(spec, card, variant.precision):
+                return variant.precision, variant
+        return None
+
+    def _wants(self, spec: StageSpec, card: LlmCard, precision: Precision) -> bool:
+        """Whether the request lets the stage run in this precision."""
+        if spec.compute.precision is None and spec.type not in LLM_KINDS:
+            return True
+        asked = spec.compute.precision or self.request.precision
+        wanted = {asked or card.native_precision}
+        if asked is None and card.native_precision in SIXTEEN_BIT:
+            wanted = set(SIXTEEN_BIT)
+        lower = all(precision.bytes < p.bytes for p in wanted) and self._may_degrade()
+        return precision in wanted or lower
+
+    def _may_degrade(self) -> bool:
+        policy = self.request.fallback_policy or self.cluster.fallback_policy
+        return policy is not None and "precision_degradation" in policy.preferences
+
+    @staticmethod
+    def _resident(model: str, variant: str, resident: tuple[str, ...]) -> bool:
+        card = library.llm(model)
+        names = {card.name.lower(), *(alias.lower() for alias in card.aliases)}
+        artifact = variant.split("/", 1)[1].lower()
+        return any(r.lower() in names or r.lower() in {f"{n}/{artifact}" for n in names} for r in resident)
+
+    def _wire(self, size: float, kv: bool, model: str | None) -> float:
+        return size * compression_ratio(self.kv, kv, library.llm(model).kv_precision if model else Precision.FP16)
+
+    def _transfer(self, edge: EdgeSpec) -> float:
+        size = self._wire(edge.bytes, edge.kv, self.placed[edge.source].spec.model)
+        producer = self.placed[edge.source].cost.t0
+        return self._exposed(edge.source, edge.target, size, producer, edge.kv)
+
+    def _locations(self) -> Iterator[tuple[str, float]]:
+        for spec in self.graph.stages:
+            place = spec.affinity.kv_cache_location
+            if place is None:
+                continue
+            if self.at[f"kv:{spec.id}"].devices != (place,):
+                self._bad("affinity", spec.id, self.at[f"kv:{spec.id}"].site, place)
+            size: float = spec.memory.kv_cache_size or 0
+            if spec.memory.kv_cache_size is None and spec.model and spec.tokens:
+                each = library.llm(spec.model).kv_bytes_per_token()
+                size = math.ceil(each * spec.tokens.context * spec.tokens.batch)
+            yield spec.id, self._exposed(f"kv:{spec.id}", spec.id, self._wire(size, True, spec.model), 0.0, False)
+
+    def _exposed(self, source: str, target: str, size: float, producer: float, kv: bool) -> float:
+        link = link_between(self.cluster, self.devices, self.at[source].devices, self.at[target].devices)
+        if link is None:
+            return 0.0
+        _, latency, bandwidth, shards = link
+        return exposed_seconds(size, latency, bandwidth, producer, self.kv if kv else None, shards)
+
+    def _finish_times(self, transfers: dict[tuple[str, str], float]) -> float:
+        """Longest path; checks TTFT, the end-to-end limit and the compute budget on the way."""
+        finish = {name: 0.0 for name in self.at if name.startswith("kv:")}
+        order = [self.graph.stages[v] for v in self.graph.topological_order()]
+        for spec in order:
+            ready = (finish[u] + t for (u, v), t in transfers.items() if v == spec.id)
+            finish[spec.id] = max(ready, default=0.0) + self.placed[spec.id].time
+        slack = _ROUNDING * (len(order) + len(transfers))
+        first = next((spec.id for spec in order if spec.type is StageKind.PREFILL), None)
+        ttft, limits = self.request.sla.ttft, self.request.dag_constraints
+        if ttft is not None and first is not None and finish[first] > ttft + slack:
+            self._bad("finish_by", first, finish[first], ttft)
+        end = min(self.request.sla.e2e or math.inf, limits.termination_policy.timeout)
+        makespan = max(finish.values())
+        if makespan > end + slack:
+            self._bad("deadline", "end to end", makespan, end)
+        compute = sum(p.time for p in self.placed.values() if KINDS[p.spec.type].node_type is NodeType.COMPUTE)
+        if compute > limits.max_compute_time + slack:
+            self._bad("budget", "max_compute_time", compute, limits.max_compute_time)
+        return makespan
+
+    def _memory(self) -> None:
+        held: dict[str, float] = {}
+        weights: dict[tuple[str, tuple[str, ...]], float] = {}
+        for name, placed in self.placed.items():
+            own = math.ceil(placed.cost.memory_bytes + placed.cost.kv_bytes) + self._buffers(name)
+            for device in self.at[name].devices:
+                held[device] = held.get(device, 0.0) + own / len(self.at[name].devices)
+            weights[placed.key] = math.ceil(placed.weights)
+        for (_, devices), size in weights.items():
+            for device in devices:
+                held[device] += size / len(devices)
+        for device, used in held.items():
+            if used > self.state[device][1] + 1e-3:
+                self._bad("memory", device, used, self.state[device][1])
+
+    def _buffers(self, name: str) -> int:
+        total = 0
+        for edge in self.graph.edges:
+            if self.kv is not None and edge.kv and name in (edge.source, edge.target):
+                size = self._wire(edge.bytes, True, self.placed[edge.source].spec.model)
+                total += math.ceil(buffer_bytes(self.kv, size))
+        return total
+
+    def _objective(self, transfers: dict[tuple[str, str], float]) -> float:
+        w = weights_for(self.request.sla_class, self.request.weights)
+        total = w.lambda_ * sum(transfers.values())
+        for name, placed in self.placed.items():
+            price = sum(self.devices[device].price for device in self.at[name].devices)
+            total += w.alpha * placed.t0 + w.beta * placed.time
+            total += w.gamma * price * placed.t0 / self.reference_price
+            own = placed.spec.affinity
+            if own.device is not None and own.device not in self.at[name].devices:
+                total += own.penalty
+        for rule in self.graph.affinity:
+            if not self._holds(rule):
+                if rule.required:
+                    sites = ", ".join(self.at[name].site for name in rule.stages)
+                    self._bad("affinity", ", ".join(rule.stages), sites, "apart" if rule.apart else "together")
+                else:
+                    total += rule.penalty
+        return total
+
+    def _holds(self, rule: AffinityRule) -> bool:
+        level = _LEVELS[rule.level]
+        places = [self.at[name].devices for name in rule.stages]
+        if rule.apart:
+            return not any(self._together(level, a, b) for i, a in enumerate(places) for b in places[:i])
+        return all(self._together(level, places[0], b) for b in places[1:])
+
+    def _together(self, level: int, a: tuple[str, ...], b: tuple[str, ...]) -> bool:
+        if a == b:
+            return True
+        return level >= 0 and len({self.devices[name].path[level] for name in (*a, *b)}) == 1
+
+
+def check_plan(
+    plan: Plan, graph: GraphSpec, request: RequestSpec, cluster: ClusterSpec,
+    devices: Mapping[str, Device], state: State, model: CostModel, reference_price: float,
+) -> Report:  # fmt: skip
+    """Every way in which a plan breaks its request or misstates itself.
+
+    Parameters
+    ----------
+    devices, state
+        The cluster's devices by id, and what is known of each: (T/T0, free bytes).
+    reference_price
+        $/h that money is measured in.
+    """
+    return _Check(plan, graph, request, cluster, devices, state, model, reference_price).run()
+
+
+def _close(a: float, b: float, terms: int) -> bool:
+    return abs(a - b) <= _RELATIVE * max(abs(a), abs(b)) + _ROUNDING * terms
