@@ -45,7 +45,7 @@ class StagePlan:
 
     ``t0`` is its idle service time (load time of a variant that was not resident included),
     ``time`` the time under the device's load, ``memory`` bytes it holds over the whole site,
-    ``capacity_ratio`` the share of the site's free memory that is.
+    ``capacity_ratio`` the share of the site's free memory that is; ``artifact`` where the variant lies.
     """
 
     id: str
@@ -54,6 +54,7 @@ class StagePlan:
     devices: tuple[str, ...]
     device_model: str
     variant: str
+    artifact: str | None
     t0: float
     time: float
     load_time: float
@@ -86,7 +87,7 @@ class Plan:
     """The answer to one request on one cluster; ``verify.plan.check`` recomputes all of it.
 
     ``objective`` and ``bound`` are seconds of weighted cost; ``proof`` names what proved the bound.
-    ``tier`` is the fallback step that had to be opened (``"preferred"``, or a step's name; ``None``
+    ``termination`` is what the request asks of its executor when a limit is reached. ``tier`` is the fallback step that had to be opened (``"preferred"``, or a step's name; ``None``
     where no device was preferred). ``explanation`` is filled by ``iegopt.explain``.
     """
 
@@ -102,6 +103,7 @@ class Plan:
     note: str
     makespan: float
     deadline: float | None
+    termination: dict[str, Any]
     tier: str | None
     stages: tuple[StagePlan, ...]
     transfers: tuple[TransferPlan, ...]
@@ -139,6 +141,7 @@ class Plan:
             "proof": self.proof,
             "note": self.note,
             "deadline": self.deadline,
+            "termination": self.termination,
             "tier": self.tier,
             "stages": [asdict(stage) for stage in self.stages],
             "transfers": [asdict(transfer) for transfer in self.transfers],

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from iegopt.cost.demand import Demand
 from iegopt.spec.profile import DecodeFit, Measurement, PrefillFit, Profile
-from iegopt.spec.stage import Precision, StageKind, TokenWork
+from iegopt.spec.stage import SIXTEEN_BIT, Precision, StageKind, TokenWork
 
 __all__ = ["Measured", "Profiles", "Roofline", "decode_fit_seconds", "interpolate", "prefill_fit_seconds"]
 
@@ -91,8 +91,14 @@ class Profiles:
     def lookup(
         self, kind: StageKind, model: str, precision: Precision, device: str, degree: int
     ) -> Measured | None:
-        """The measurement of a key (card names), a prefill's for a re-prefill without its own, else ``None``."""
-        found = self._by_key.get((kind, model, precision, device, degree))
+        """The measurement of a key (card names), else ``None``.
+
+        fp16 and bf16 stand for each other (same bytes, same rate on every card), and a prefill's measurement
+        for a re-prefill without its own.
+        """
+        like = (precision, *sorted(SIXTEEN_BIT - {precision})) if precision in SIXTEEN_BIT else (precision,)
+        keys = ((kind, model, p, device, degree) for p in like)
+        found = next((self._by_key[key] for key in keys if key in self._by_key), None)
         if found is None and kind is StageKind.RE_PREFILL:
             return self.lookup(StageKind.PREFILL, model, precision, device, degree)
         return found

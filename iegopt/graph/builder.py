@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from iegopt.errors import InputError
+from iegopt.errors import InputError, LimitError
 from iegopt.graph.limits import Cards, check_limits
 from iegopt.graph.templates import TOOL_CALL_TOKENS, GrowthTemplate, LlmStages, expand, text_bytes
 from iegopt.graph.tokens import estimate_tokens
@@ -65,9 +65,9 @@ def build_graph(
     Raises
     ------
     InputError
-        A model without a card.
+        A model without a card, or a prompt longer than its context.
     LimitError
-        The graph exceeds a limit.
+        The graph exceeds a limit. Where ``budget_exhaustion`` is ``truncate``, rounds planned ahead are given up first.
     """
     find = _finder(card, cards)
     if request.graph is not None:
@@ -80,10 +80,17 @@ def build_graph(
     llm = LlmStages(card, request.batch, request.precision, request.parallelism, request.sla.itl)
     template = growth_template(config, llm, find) if config is not None else None
     assert request.output_tokens is not None
-    spec = _initial(request.id, llm, prompt, request.output_tokens, decides=config is not None)
-    if config is not None and template is not None:
-        spec = _unrolled(spec, template, config.lookahead, request.output_tokens)
-    check_limits(spec, request.dag_constraints, find)
+    initial = _initial(request.id, llm, prompt, request.output_tokens, decides=config is not None)
+    rounds = config.lookahead if config is not None and template is not None else 0
+    while True:
+        spec = _unrolled(initial, template, rounds, request.output_tokens) if template is not None else initial
+        try:
+            check_limits(spec, request.dag_constraints, find)
+            break
+        except LimitError:
+            if rounds == 0 or request.dag_constraints.termination_policy.budget_exhaustion == "abort":
+                raise
+            rounds -= 1  # truncate: plan as many rounds ahead as the limits allow
     return Graph(spec, (template,) if template is not None else (), estimated)
 
 

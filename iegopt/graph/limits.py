@@ -32,14 +32,17 @@ Cards = Callable[[str], LlmCard | None]
 
 
 def check_limits(spec: GraphSpec, limits: DagConstraints, cards: Cards) -> None:
-    """Refuse a graph that exceeds a limit.
+    """Refuse a graph that exceeds a limit, or a model's context.
 
     Raises
     ------
+    InputError
+        A prefill of more tokens than its model's context takes (an output is cut off by the engine instead).
     LimitError
         Naming the limit, what the graph needs, and what is allowed.
     """
     tools = sum(stage.type is StageKind.TOOL for stage in spec.stages)
+    _within_context(spec, cards)
     _at_most("max_depth", depth(spec), limits.max_depth, "stages from first prefill to output")
     _at_most("max_nodes", len(spec.stages), limits.max_nodes, "stages")
     _at_most("max_tool_calls", tools, limits.max_tool_calls, "tool calls")
@@ -48,6 +51,18 @@ def check_limits(spec: GraphSpec, limits: DagConstraints, cards: Cards) -> None:
     held = kv_cache_size(spec, cards)
     if held > limits.max_kv_cache_size:
         raise LimitError("max_kv_cache_size", _gigabytes(held), _gigabytes(limits.max_kv_cache_size))
+
+
+def _within_context(spec: GraphSpec, cards: Cards) -> None:
+    for stage in spec.stages:
+        card = cards(stage.model) if stage.model is not None else None
+        if card is None or stage.tokens is None or stage.type not in (StageKind.PREFILL, StageKind.RE_PREFILL):
+            continue
+        held = stage.tokens.context + stage.tokens.new
+        if held > card.max_context:
+            raise InputError(
+                f"stage {stage.id}: {held} tokens are more than the context of {card.name}, which ends at {card.max_context}"
+            )
 
 
 def first_prefill(spec: GraphSpec) -> str | None:

@@ -7,8 +7,9 @@ from functools import cached_property
 
 from iegopt import library
 from iegopt.cost.model import CostModel
+from iegopt.cost.profile import Profiles
+from iegopt.devices import Device, DeviceClass, expand
 from iegopt.errors import InputError
-from iegopt.problem.devices import Device, DeviceClass, expand
 from iegopt.problem.sites import SiteTable, build_sites, gang_sizes
 from iegopt.problem.state import ClusterState
 from iegopt.problem.variants import Registry
@@ -31,10 +32,14 @@ class CompiledCluster:
         self.devices: tuple[Device, ...] = expand(spec)
         self.state = ClusterState.of(self.devices)
         self.registry = Registry(spec.execution_path_registry)
-        self.cost_model = CostModel(library.profiles())
+        self.cost_model = CostModel(Profiles(library.profiles()))
         self.gang_sizes = gang_sizes(spec, self.devices)
         self._tables: dict[frozenset[int], SiteTable] = {}
         self.sites(())  # finds fault with links and overrides now, not at the first request
+
+    @cached_property
+    def by_id(self) -> dict[str, Device]:
+        return {device.id: device for device in self.devices}
 
     @cached_property
     def classes(self) -> tuple[DeviceClass, ...]:

@@ -8,28 +8,28 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 from iegopt import library
-from iegopt.cost.transfer import buffer_bytes, compression_ratio, hidden_seconds
 from iegopt.cost.weights import CostWeights, weights_for
 from iegopt.errors import InputError
-from iegopt.problem.arrays import NO_LIMIT, TICKS_PER_SECOND, Affinity, Edges, Options, Problem
+from iegopt.problem.arrays import NO_LIMIT, TICKS_PER_SECOND, Affinity, Options, Problem
 from iegopt.problem.cluster import CompiledCluster
-from iegopt.problem.limits import Limits, binding_limits
+from iegopt.problem.compile_edges import EdgeBuilder, buffers, location_bytes, wire_bytes
+from iegopt.problem.limits import Limits, request_limits, ticks, without_slack_limits
 from iegopt.problem.preference import preference_for, within_latency
 from iegopt.problem.sites import SiteTable
 from iegopt.problem.stage_options import SiteFigures, StageOptions, stage_options
 from iegopt.problem.tiers import Preferred
 from iegopt.problem.topology import LEVEL_NAMES
-from iegopt.spec.graph import EdgeSpec, GraphSpec
+from iegopt.spec.graph import GraphSpec
 from iegopt.spec.kinds import LLM_KINDS
 from iegopt.spec.policy import KvTransferConfig
 from iegopt.spec.request import RequestSpec
-from iegopt.spec.stage import Precision, StageSpec
+from iegopt.spec.stage import SIXTEEN_BIT, Precision, StageSpec
 
 __all__ = ["Compiled", "compile_graph"]
 
@@ -91,8 +91,8 @@ def compile_graph(
         reference_price=cluster.reference_price,
     )
     preference = preference_for(request, cluster)
-    sizes = [_wire_bytes(edge, graph, kv) for edge in graph.edges]
-    buffers = _buffers(graph, sizes, kv)
+    sizes = [wire_bytes(edge, graph, kv) for edge in graph.edges]
+    held = buffers(graph, sizes, kv)
     weights = weights_for(request.sla_class, request.weights)
     stages = [
         stage_options(
@@ -101,12 +101,12 @@ def compile_graph(
             table,
             figures,
             cluster.cost_model,
-            cluster.spec.parallel_efficiency,
+            (cluster.spec.parallel_efficiency, cluster.spec.host_parallel_efficiency),
             ks,
             preference,
             buffer,
         )
-        for stage, ks, buffer in zip(graph.stages, degrees, buffers, strict=True)
+        for stage, ks, buffer in zip(graph.stages, degrees, held, strict=True)
     ]
     kept = []
     penalty = []
@@ -122,7 +122,7 @@ def compile_graph(
             extra = np.where(there, 0.0, stage.affinity.penalty)
         kept.append(np.flatnonzero(mask))
         penalty.append(extra)
-    limits = binding_limits(graph, request)
+    limits = request_limits(graph, request)
     problem = _problem(
         cluster, graph, request, table, stages, kept, penalty, weights, limits, kv, sizes
     )  # fmt: skip
@@ -142,33 +142,24 @@ def _degrees(stage: StageSpec, cluster: CompiledCluster) -> tuple[int, ...]:
     return (1,)
 
 
-def _precisions(
-    stage: StageSpec, request: RequestSpec, preference: Preferred | None
-) -> frozenset[Precision] | None:
-    """Precisions a stage may run in: the requested one, lower ones too where the policy degrades; ``None``: any."""
-    wanted = stage.compute.precision or (request.precision if stage.type in LLM_KINDS else None)
-    if wanted is None:
+def _precisions(stage: StageSpec, request: RequestSpec, preference: Preferred | None) -> frozenset[Precision] | None:
+    """Precisions a stage may run in; ``None``: any.
+
+    An LLM stage runs in the requested precision, else in the model's native one (the 16-bit ones stand
+    for each other), and in lower ones only where the fallback policy degrades.
+    """
+    asked = stage.compute.precision or (request.precision if stage.type in LLM_KINDS else None)
+    if asked is not None:
+        wanted = frozenset({asked})
+    elif stage.type in LLM_KINDS and stage.model is not None:
+        native = library.llm(stage.model).native_precision
+        wanted = SIXTEEN_BIT if native in SIXTEEN_BIT else frozenset({native})
+    else:
         return None
     if preference is not None and preference.degrades:
-        return frozenset(p for p in Precision if p is wanted or p.bytes < wanted.bytes)
-    return frozenset({wanted})
-
-
-def _wire_bytes(edge: EdgeSpec, graph: GraphSpec, kv: KvTransferConfig | None) -> float:
-    source = next(stage for stage in graph.stages if stage.id == edge.source)
-    precision = library.llm(source.model).kv_precision if source.model else Precision.FP16
-    return edge.bytes * compression_ratio(kv, edge.kv, precision)
-
-
-def _buffers(graph: GraphSpec, sizes: list[float], kv: KvTransferConfig | None) -> list[int]:
-    """Bytes of transfer buffers at every stage: both ends of each KV edge hold the chunks in flight."""
-    held = dict.fromkeys((stage.id for stage in graph.stages), 0)
-    if kv is not None:
-        for edge, size in zip(graph.edges, sizes, strict=True):
-            if edge.kv:
-                held[edge.source] += math.ceil(buffer_bytes(kv, size))
-                held[edge.target] += math.ceil(buffer_bytes(kv, size))
-    return list(held.values())
+        most = max(p.bytes for p in wanted)
+        return wanted | {p for p in Precision if p.bytes < most}
+    return wanted
 
 
 def _tier_mask(
@@ -207,20 +198,20 @@ def _problem(
     kv: KvTransferConfig | None,
     sizes: list[float],
 ) -> Problem:
-    scale = math.lcm(*(size for _, size in table.kinds))
+    scale = math.lcm(*(size for _, size, _ in table.kinds))
     variants: dict[str, int] = {}
     columns = [
         _columns(options, keep, extra, table, weights, scale, variants)
         for options, keep, extra in zip(stages, kept, penalty, strict=True)
     ]
-    edges = _Edges(graph, weights.lambda_)
-    for number, (edge, size) in enumerate(zip(graph.edges, sizes, strict=True)):
-        edges.add(edge, size, kv, stages, kept, number)
+    edges = EdgeBuilder(graph, weights.lambda_)
+    for edge, size in zip(graph.edges, sizes, strict=True):
+        edges.add(edge, size, kv, stages, kept)
     names = [stage.id for stage in graph.stages]
     for v, stage in enumerate(graph.stages):
         if stage.affinity.kv_cache_location is not None:
             columns.append(_companion(stage, cluster, variants))
-            edges.add_location(len(names), v, _location_bytes(stage, kv))
+            edges.add_location(len(names), v, location_bytes(stage, kv))
             names.append(f"kv:{stage.id}")
     options = Options(
         ptr=np.concatenate([[0], np.cumsum([len(column["site"]) for column in columns])]).astype(np.int64),
@@ -237,14 +228,14 @@ def _problem(
         affinities=_affinities(graph),
         capacity=cluster.state.free * scale,
         memory_scale=scale,
-        sla=np.array([_ticks(stage.latency_sla) for stage in graph.stages] + [NO_LIMIT] * len(companions)),
-        finish_by=np.array([_ticks(limits.finish_by.get(name)) for name in names]),
-        deadline=_ticks(limits.deadline),
-        budget=_ticks(limits.budget),
+        sla=np.array([ticks(stage.latency_sla) for stage in graph.stages] + [NO_LIMIT] * len(companions)),
+        finish_by=np.array([ticks(limits.finish_by.get(name)) for name in names]),
+        deadline=ticks(limits.deadline),
+        budget=ticks(limits.budget),
         budget_stages=tuple(v for v, stage in enumerate(graph.stages) if stage.id in limits.budget_stages),
         order=np.array([*companions, *graph.topological_order()], dtype=np.int64),
     )
-    return _without_slack_limits(problem)
+    return without_slack_limits(problem)
 
 
 def _columns(
@@ -288,61 +279,6 @@ def _companion(stage: StageSpec, cluster: CompiledCluster, variants: dict[str, i
     }
 
 
-def _location_bytes(stage: StageSpec, kv: KvTransferConfig | None) -> float:
-    """Bytes of KV cache that a stage fetches from its location."""
-    card = library.llm(stage.model) if stage.model else None
-    size = stage.memory.kv_cache_size
-    if size is None and card is not None and stage.tokens is not None:
-        size = math.ceil(card.kv_bytes_per_token() * stage.tokens.context * stage.tokens.batch)
-    if size is None:
-        raise InputError(
-            f"stage {stage.id}: affinity.kv_cache_location is given, but neither memory.kv_cache_size nor "
-            "tokens.context says how many bytes lie there"
-        )
-    return size * compression_ratio(kv, True, card.kv_precision if card else Precision.FP16)
-
-
-class _Edges:
-    """Collects edges and their overlap."""
-
-    def __init__(self, graph: GraphSpec, weight: float) -> None:
-        self._index = {stage.id: v for v, stage in enumerate(graph.stages)}
-        self._weight = weight
-        self._rows: list[tuple[int, int, float, float, str]] = []
-        self._hidden: list[npt.NDArray[np.float64] | None] = []
-
-    def add(
-        self, edge: EdgeSpec, size: float, kv: KvTransferConfig | None, stages: list[StageOptions],
-        kept: list[Ints], number: int,
-    ) -> None:  # fmt: skip
-        u, v = self._index[edge.source], self._index[edge.target]
-        overlaps = edge.kv and kv is not None and kv.overlap_compute and size > kv.chunk_size
-        self._rows.append((u, v, size, float(kv.chunk_size) if overlaps and kv else 0.0, str(edge.kind)))
-        if not overlaps:
-            self._hidden.append(None)
-            return
-        compute = np.array([block.cost.t0 for block in stages[u].blocks])
-        self._hidden.append(compute[stages[u].block[kept[u]]] * hidden_seconds(kv, size, 1.0))
-
-    def add_location(self, companion: int, stage: int, size: float) -> None:
-        self._rows.append((companion, stage, size, 0.0, "data"))
-        self._hidden.append(None)
-
-    def build(self) -> Edges:
-        def column(i: int) -> list[float]:
-            return [float(row[i]) for row in self._rows]
-
-        return Edges(
-            source=np.array([row[0] for row in self._rows], dtype=np.int64),
-            target=np.array([row[1] for row in self._rows], dtype=np.int64),
-            bytes=np.array(column(2)),
-            weight=np.full(len(self._rows), self._weight),
-            chunk=np.array(column(3)),
-            hidden=tuple(self._hidden),
-            kind=tuple(row[4] for row in self._rows),
-        )
-
-
 def _affinities(graph: GraphSpec) -> tuple[Affinity, ...]:
     index = {stage.id: v for v, stage in enumerate(graph.stages)}
     return tuple(
@@ -351,37 +287,10 @@ def _affinities(graph: GraphSpec) -> tuple[Affinity, ...]:
             level=-1 if rule.level == "site" else LEVEL_NAMES.index(rule.level),
             apart=rule.apart,
             required=rule.required,
-            penalty=_ticks(rule.penalty),
+            penalty=ticks(rule.penalty),
         )
         for rule in graph.affinity
     )
-
-
-def _without_slack_limits(problem: Problem) -> Problem:
-    """Drop limits that no choice of allowed options can reach, so that solvers need not carry them."""
-    slowest = [
-        int(problem.options.time[problem.options.of(v)][problem.allowed[problem.options.of(v)]].max(initial=0))
-        for v in range(problem.V)
-    ]
-    budget = sum(slowest[v] for v in problem.budget_stages)
-    topology = problem.topology
-    if topology.pair_latency is not None and topology.pair_seconds_per_byte is not None:
-        latency, rate = topology.pair_latency.max(), topology.pair_seconds_per_byte.max()
-    else:
-        latency = max(level.max() for level in topology.latency)
-        rate = max(level.max() for level in topology.seconds_per_byte)
-    transfers = _ticks(float((latency + problem.edges.bytes * rate).sum())) + problem.E
-    longest = sum(slowest) + transfers
-    return replace(
-        problem,
-        budget=problem.budget if budget > problem.budget else NO_LIMIT,
-        deadline=problem.deadline if longest > problem.deadline else NO_LIMIT,
-        finish_by=np.where(longest > problem.finish_by, problem.finish_by, NO_LIMIT),
-    )
-
-
-def _ticks(seconds: float | None) -> int:
-    return NO_LIMIT if seconds is None else round(seconds * TICKS_PER_SECOND)
 
 
 def _rounded(seconds: Iterable[float]) -> Ints:

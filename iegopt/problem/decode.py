@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import numpy.typing as npt
 
@@ -60,6 +62,7 @@ def decode(
         note=note,
         makespan=max(finish, default=0.0),
         deadline=compiled.limits.deadline,
+        termination=compiled.request.dag_constraints.termination_policy.model_dump(mode="json"),
         tier=compiled.tier,
         stages=stages,
         transfers=transfers,
@@ -76,41 +79,27 @@ def _stage(compiled: Compiled, v: int, option: int, start: float, finish: float)
     site = int(problem.options.site[option])
     devices = tuple(problem.topology.devices[d] for d in problem.topology.devices_of(site))
     first = compiled.cluster.devices[int(problem.topology.devices_of(site)[0])]
-    names = {
-        "id": problem.stages[v],
-        "site": problem.topology.sites[site],
-        "devices": devices,
-        "device_model": first.kind.model,
-        "variant": problem.variants[int(problem.options.variant[option])],
-        "start": start,
-        "finish": finish,
-    }
+    place = {"site": problem.topology.sites[site], "variant": problem.variants[int(problem.options.variant[option])]}
     if v >= len(compiled.graph.stages):
-        nothing = CostSplit(0.0, 0.0, 0.0, 0.0, 0.0)
         return StagePlan(
-            **names, kind="kv_location", t0=0.0, time=0.0, load_time=0.0, bottleneck="none", time_source="fixed",
-            memory=0, capacity_ratio=0.0, sla=None, cost=nothing,
+            id=problem.stages[v], kind="kv_location", **place, devices=devices, device_model=first.kind.model,
+            artifact=None, t0=0.0, time=0.0, load_time=0.0, bottleneck="none", time_source="fixed", start=start, finish=finish,
+            memory=0, capacity_ratio=0.0, sla=None, cost=CostSplit(0.0, 0.0, 0.0, 0.0, 0.0),
         )  # fmt: skip
     spec, options = compiled.graph.stages[v], compiled.stages[v]
     i = int(compiled.kept[v][option - int(problem.options.ptr[v])])
     block = options.blocks[int(options.block[i])]
     t0, time, money = float(options.t0[i]), float(options.time[i]), float(options.money[i])
-    hours = dollars(money / t0 * compiled.cluster.reference_price, t0) if t0 else 0.0
-    memory = int(options.memory[i]) + int(-(-block.weight_bytes // 1))
+    memory = int(options.memory[i]) + math.ceil(block.weight_bytes)
     free = int(compiled.cluster.state.free[problem.topology.devices_of(site)].min()) * len(devices)
+    spent = dollars(compiled.cluster.reference_price, money)
     return StagePlan(
-        **names,
-        kind=str(spec.type),
-        t0=t0,
-        time=time,
-        load_time=block.load_time,
-        bottleneck=block.cost.bottleneck,
-        time_source=block.cost.source,
-        memory=memory,
-        capacity_ratio=memory / free if free else 0.0,
-        sla=spec.latency_sla,
-        cost=CostSplit(L=t0, T=time, M=money, D=0.0, dollars=hours),
-    )
+        id=problem.stages[v], kind=str(spec.type), **place, devices=devices, device_model=first.kind.model,
+        artifact=block.candidate.variant.artifact_path if block.candidate.variant else None, t0=t0, time=time, load_time=block.load_time, bottleneck=block.cost.bottleneck,
+        time_source=block.cost.source, start=start, finish=finish, memory=memory,
+        capacity_ratio=memory / free if free else 0.0, sla=spec.latency_sla,
+        cost=CostSplit(L=t0, T=time, M=money, D=0.0, dollars=spent),
+    )  # fmt: skip
 
 
 def _transfer(compiled: Compiled, e: int, choice: Ints) -> TransferPlan:

@@ -1,15 +1,19 @@
-"""Limits in time of a whole request: TTFT, end to end, compute budget."""
+"""Limits in time of a whole request: TTFT, end to end, compute budget; and which of them a problem must carry."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+import numpy as np
+
+from iegopt.graph.limits import first_prefill
+from iegopt.problem.arrays import NO_LIMIT, TICKS_PER_SECOND, Problem
 from iegopt.spec.graph import GraphSpec
 from iegopt.spec.kinds import KINDS
 from iegopt.spec.request import RequestSpec
-from iegopt.spec.stage import NodeType, StageKind
+from iegopt.spec.stage import NodeType
 
-__all__ = ["Limits", "binding_limits"]
+__all__ = ["Limits", "request_limits", "ticks", "without_slack_limits"]
 
 
 @dataclass(frozen=True)
@@ -22,16 +26,43 @@ class Limits:
     budget_stages: frozenset[str]
 
 
-def binding_limits(graph: GraphSpec, request: RequestSpec) -> Limits:
+def request_limits(graph: GraphSpec, request: RequestSpec) -> Limits:
     """The limits of a request: its SLA, and ``max_compute_time`` and ``timeout`` of its dag_constraints."""
     constraints = request.dag_constraints
     timeout = constraints.termination_policy.timeout
     deadline = timeout if request.sla.e2e is None else min(request.sla.e2e, timeout)
     finish_by = {}
     if request.sla.ttft is not None:
-        first = next((graph.stages[v] for v in graph.topological_order()
-                      if graph.stages[v].type is StageKind.PREFILL), None)  # fmt: skip
+        first = first_prefill(graph)
         if first is not None:
-            finish_by[first.id] = request.sla.ttft
+            finish_by[first] = request.sla.ttft
     compute = frozenset(s.id for s in graph.stages if KINDS[s.type].node_type is NodeType.COMPUTE)
     return Limits(deadline, finish_by, constraints.max_compute_time, compute)
+
+
+def ticks(seconds: float | None) -> int:
+    """Seconds as ticks, ``NO_LIMIT`` for ``None``."""
+    return NO_LIMIT if seconds is None else round(seconds * TICKS_PER_SECOND)
+
+
+def without_slack_limits(problem: Problem) -> Problem:
+    """Drop limits that no choice of allowed options can reach, so that solvers need not carry them."""
+    slowest = [
+        int(problem.options.time[problem.options.of(v)][problem.allowed[problem.options.of(v)]].max(initial=0))
+        for v in range(problem.V)
+    ]
+    budget = sum(slowest[v] for v in problem.budget_stages)
+    topology = problem.topology
+    if topology.pair_latency is not None and topology.pair_seconds_per_byte is not None:
+        latency, rate = topology.pair_latency.max(), topology.pair_seconds_per_byte.max()
+    else:
+        latency = max(level.max() for level in topology.latency)
+        rate = max(level.max() for level in topology.seconds_per_byte)
+    transfers = ticks(float((latency + problem.edges.bytes * rate).sum())) + problem.E
+    longest = sum(slowest) + transfers
+    return replace(
+        problem,
+        budget=problem.budget if budget > problem.budget else NO_LIMIT,
+        deadline=problem.deadline if longest > problem.deadline else NO_LIMIT,
+        finish_by=np.where(longest > problem.finish_by, problem.finish_by, NO_LIMIT),
+    )

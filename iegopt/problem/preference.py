@@ -22,7 +22,7 @@ def preference_for(request: RequestSpec, cluster: CompiledCluster) -> Preferred 
     """The preference of a request; ``None`` where it names no device and no policy ranks precisions."""
     policy = request.fallback_policy or cluster.spec.fallback_policy
     family = request.prefer.device if request.prefer else None
-    if family is None and (policy is None or request.precision is None):
+    if family is None and policy is None:
         return None
     return preferred(family, request.precision, policy, cluster.classes)
 

@@ -14,8 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from iegopt import library
+from iegopt.devices import Device, DeviceClass
 from iegopt.errors import InputError
-from iegopt.problem.devices import Device, DeviceClass
 from iegopt.problem.topology import LEVEL_NAMES, WAN, Topology
 from iegopt.spec.cluster import LEVELS, ClusterSpec, LinkSpec
 
@@ -40,13 +40,13 @@ class SiteTable:
     topology
         Over all devices and these sites.
     kinds
-        ``(device class, gang size)`` pairs; a gang is of one class.
+        (device class, gang size, whether one domain holds the gang); a gang is of one class.
     of_kind
         The sites of every kind, ascending.
     """
 
     topology: Topology
-    kinds: tuple[tuple[DeviceClass, int], ...]
+    kinds: tuple[tuple[DeviceClass, int, bool], ...]
     of_kind: tuple[Ints, ...]
 
 
@@ -73,9 +73,10 @@ def build_sites(cluster: ClusterSpec, devices: tuple[Device, ...], sizes: Iterab
         for k in wanted:
             members += _blocks(devices, k)
     names = tuple("+".join(devices[d].id for d in site) for site in members)
-    of_kind: dict[tuple[DeviceClass, int], list[int]] = {}
+    of_kind: dict[tuple[DeviceClass, int, bool], list[int]] = {}
     for s, site in enumerate(members):
-        of_kind.setdefault((devices[site[0]].kind, len(site)), []).append(s)
+        fabric = len({devices[d].path[0] for d in site}) == 1
+        of_kind.setdefault((devices[site[0]].kind, len(site), fabric), []).append(s)
     return SiteTable(
         topology=_topology(cluster, devices, members, names),
         kinds=tuple(of_kind),
@@ -161,9 +162,7 @@ def _level_link(cluster: ClusterSpec, level: int) -> LinkSpec:
     return library.link(chosen) if isinstance(chosen, str) else chosen
 
 
-def _group_links(
-    cluster: ClusterSpec, devices: tuple[Device, ...], level: int, ids: dict[str, int]
-) -> list[LinkSpec]:
+def _group_links(cluster: ClusterSpec, devices: tuple[Device, ...], level: int, ids: dict[str, int]) -> list[LinkSpec]:
     """The link of every group of a level: override, else the level's, else (domains) the devices' own."""
     default = _level_link(cluster, level)
     links = [default] * len(ids)

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from iegopt.cost.model import CostModel, StageCost
 from iegopt.cost.roofline import Capacity
 from iegopt.cost.weights import CostWeights
-from iegopt.problem.devices import DeviceClass
+from iegopt.devices import DeviceClass
 from iegopt.problem.sites import SiteTable
 from iegopt.problem.tiers import Preferred
 from iegopt.problem.variants import Candidate
@@ -50,6 +50,14 @@ class Block:
     tier: int
 
 
+@dataclass(frozen=True, order=True)
+class Refusal:
+    """Why a variant has no option on a kind of site; the highest rank is the one that came closest."""
+
+    rank: int
+    reason: str
+
+
 @dataclass(eq=False)
 class StageOptions:
     """Options of a stage, in site order.
@@ -65,7 +73,7 @@ class StageOptions:
     memory (n,)
         Bytes over the whole site, weights apart.
     refused
-        Reason -> how many (site, variant) pairs it ruled out.
+        Reason -> how many sites it ruled out.
     """
 
     site: Ints
@@ -88,28 +96,38 @@ def stage_options(
     table: SiteTable,
     figures: SiteFigures,
     model: CostModel,
-    parallel_efficiency: float,
+    parallel_efficiency: tuple[float, float],
     degrees: tuple[int, ...],
     preference: Preferred | None,
     buffer: int,
 ) -> StageOptions:
-    """All options of a stage, whatever its SLA says; ``buffer`` bytes of transfers come on top of its memory."""
+    """All options of a stage, whatever its SLA says.
+
+    Parameters
+    ----------
+    parallel_efficiency
+        Of gangs within a domain, and of gangs that only share a host.
+    degrees
+        Gang sizes that the stage may take.
+    buffer
+        Bytes of transfer buffers, on top of the stage's own memory.
+    """
     types = stage.device_types or KINDS[stage.type].device_types
     refused: Counter[str] = Counter()
     blocks: list[Block] = []
     parts: list[tuple[Ints, int]] = []
-    for kind, (device, size) in enumerate(table.kinds):
-        sites = table.of_kind[kind]
+    for (device, size, fabric), sites in zip(table.kinds, table.of_kind, strict=True):
+        efficiency = parallel_efficiency[0] if fabric else parallel_efficiency[1]
         if size not in degrees:
             continue
         if device.type not in types:
             refused[f"{device.type} devices do not run {stage.type} stages"] += len(sites)
             continue
-        for candidate in candidates:
-            block = _block(stage, candidate, device, size, model, parallel_efficiency, preference)
-            if isinstance(block, str):
-                refused[block] += len(sites)
-                continue
+        found = [_block(stage, c, device, size, model, efficiency, preference) for c in candidates]
+        usable = [block for block in found if isinstance(block, Block)]
+        if not usable:
+            refused[max(block for block in found if isinstance(block, Refusal)).reason] += len(sites)
+        for block in usable:
             parts.append((sites, len(blocks)))
             blocks.append(block)
     return _assemble(parts, blocks, figures, buffer, refused)
@@ -123,17 +141,17 @@ def _block(
     model: CostModel,
     parallel_efficiency: float,
     preference: Preferred | None,
-) -> Block | str:
+) -> Block | Refusal:
     """The shared part of the options, or the reason why there are none."""
     precision = candidate.precision_on(device)
     if precision is None:
-        return f"{candidate.name} does not run on {device.model}"
+        return Refusal(0, f"no variant of {stage.model or 'its precision'} runs on {device.model}")
     residency = candidate.residency(device)
     if residency is None:
-        return f"{candidate.name} is not resident on {device.model} and loading is not allowed"
+        return Refusal(1, f"{stage.model} is not resident on {device.model} and loading is not allowed")
     tier = preference.tier(device, precision) if preference and candidate.card is not None else 0
     if tier is None:
-        return f"the fallback policy has no step that reaches {candidate.name} on {device.model}"
+        return Refusal(2, f"the fallback policy has no step that reaches {device.model} in {precision}")
     rate = device.compute.rate(precision)
     assert rate is not None
     cost = model.stage_cost(
@@ -147,9 +165,9 @@ def _block(
         parallel_efficiency=parallel_efficiency,
     )
     if not math.isfinite(cost.t0):
-        return f"{device.model} lacks a rate that {stage.id} needs"
+        return Refusal(3, f"{device.model} lacks a rate that {stage.id} needs")
     if cost.weight_bytes > size * device.vram:
-        return f"the weights of {candidate.name} do not fit {size} x {device.model}"
+        return Refusal(4, f"the weights of {candidate.name} do not fit {size} x {device.model}")
     load_time = 0.0
     if residency.must_load and candidate.variant is not None:
         stated = candidate.variant.load_time

@@ -8,8 +8,8 @@ import numpy as np
 import numpy.typing as npt
 
 from iegopt.cost.load import load_factor
+from iegopt.devices import Device
 from iegopt.errors import InputError
-from iegopt.problem.devices import Device
 from iegopt.problem.topology import Topology
 from iegopt.spec.device import QueueState
 
@@ -89,6 +89,13 @@ class ClusterState:
             if not 0 <= used <= self.devices[d].kind.vram:
                 raise InputError(f"update {device}: used {used}: expected 0 to {self.devices[d].kind.vram} bytes")
             self.free[d] = _free(self.devices[d], used)
+
+    def snapshot(self) -> dict[str, tuple[float, int]]:
+        """Device id -> (T/T0, free bytes), for the verifier."""
+        return {
+            device.id: (load, free)
+            for device, load, free in zip(self.devices, self.load.tolist(), self.free.tolist(), strict=True)
+        }
 
     def site_load(self, topology: Topology) -> Floats:
         """(S,) a gang waits for its most loaded device."""

@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from iegopt import library
+from iegopt.devices import DeviceClass
 from iegopt.errors import InputError
-from iegopt.problem.devices import DeviceClass
 from iegopt.spec.policy import FallbackPolicy, FallbackStep
 from iegopt.spec.stage import Precision
 

@@ -30,7 +30,8 @@ def time_ticks(seconds: Floats) -> Ints:
 
 def cost_ticks(problem: Problem, edge: int, seconds: Floats) -> Ints:
     """What seconds of transfer on this edge add to the objective, in ticks."""
-    return np.rint(problem.edges.weight[edge] * seconds * TICKS_PER_SECOND).astype(np.int64)
+    ticks: Ints = np.rint(problem.edges.weight[edge] * seconds * TICKS_PER_SECOND).astype(np.int64)
+    return ticks
 
 
 def group_seconds(problem: Problem, edge: int, level: int, k: int = 1) -> tuple[Floats, Floats]:

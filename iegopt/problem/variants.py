@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from iegopt import library
+from iegopt.devices import DeviceClass
 from iegopt.errors import InputError
-from iegopt.problem.devices import DeviceClass
 from iegopt.spec.llm import LlmCard
 from iegopt.spec.stage import Precision, StageSpec
 from iegopt.spec.variant import ExecutionPath, Variant
@@ -94,9 +94,8 @@ class Registry:
         )
         if not found:
             known = ", ".join(dict.fromkeys(str(v.precision) for v in path.variants))
-            raise InputError(
-                f"stage {stage.id}: {card.name} has no variant in {', '.join(sorted(wanted or ()))}: expected one of {known}"
-            )
+            asked = ", ".join(sorted(wanted or ()))
+            raise InputError(f"stage {stage.id}: {card.name} has no variant in {asked}: expected one of {known}")
         return found
 
     def _path(self, card: LlmCard) -> ExecutionPath | None:

@@ -72,7 +72,8 @@ class ClusterSpec(Spec):
 
     ``links`` gives a link, or the name of a link card, per level. Left out, a domain takes the
     interconnect of its devices and the other levels take the library's default.
-    ``reference_price`` is $/h; left out, the mean price of the cluster's devices.
+    ``parallel_efficiency`` is a tensor-parallel gang's within one domain, ``host_parallel_efficiency``
+    where its devices only share a host's PCIe. ``reference_price`` is $/h; left out, the mean price of the cluster's devices.
     """
 
     name: Name = "cluster"
@@ -82,6 +83,7 @@ class ClusterSpec(Spec):
     pairs: tuple[PairLink, ...] = ()
     gangs: tuple[GangSpec, ...] = ()
     parallel_efficiency: Fraction = 0.9
+    host_parallel_efficiency: Fraction = 0.5
     prices: dict[Name, DollarsPerHour] = Field(default_factory=dict)
     reference_price: DollarsPerHour | None = None
     execution_path_registry: tuple[ExecutionPath, ...] | None = None

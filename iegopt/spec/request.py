@@ -90,7 +90,10 @@ class Preference(Spec):
 
 
 class RequestSpec(Spec):
-    """What a caller hands in. Either ``model`` with a prompt, or ``graph``."""
+    """What a caller hands in. Either ``model`` with a prompt, or ``graph``.
+
+    Without a ``precision`` the model runs in its native one, never silently in a lower.
+    """
 
     id: Identifier = "request"
     model: Name | None = None

@@ -87,6 +87,9 @@ class Precision(StrEnum):
         return {"fp32": 4.0, "tf32": 4.0, "fp16": 2.0, "bf16": 2.0, "fp8": 1.0, "int8": 1.0}.get(self, 0.5)
 
 
+SIXTEEN_BIT = frozenset({Precision.FP16, Precision.BF16})
+
+
 class ParallelStrategy(StrEnum):
     NONE = "none"
     TENSOR = "tensor_parallel"

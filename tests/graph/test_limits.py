@@ -4,11 +4,15 @@ from typing import Any
 
 import pytest
 
+from iegopt import library
 from iegopt.errors import InputError, LimitError
+from iegopt.graph.builder import build_graph
 from iegopt.graph.limits import check_limits, depth, first_prefill, kv_cache_size, rounds, token_use
 from iegopt.spec.graph import GraphSpec
 from iegopt.spec.llm import LlmCard
-from iegopt.spec.policy import DagConstraints
+from iegopt.spec.policy import DagConstraints, TerminationPolicy
+from iegopt.spec.request import AgentConfig, RequestSpec, ToolSpec
+from iegopt.spec.stage import StageKind
 from tests.cost.cards import llm
 
 KV = llm().kv_bytes_per_token()
@@ -89,3 +93,25 @@ def test_each_limit_holds_to_the_unit(limit: str, enough: int, used: str) -> Non
 def test_unknown_model_is_refused() -> None:
     with pytest.raises(InputError, match="stage prefill: no card of model Llama-2-70B"):
         kv_cache_size(_graph(), lambda name: None)
+
+
+def test_a_prompt_longer_than_the_context_is_refused() -> None:
+    """4,096 tokens are all that Llama-2 takes, and one more is refused by name."""
+    card = library.llm("Llama-2-70B")
+    request = RequestSpec(model="Llama-2-70B", prompt_tokens=4096, output_tokens=1)
+    assert build_graph(request, card, cards=library.llm).spec.stages
+    with pytest.raises(InputError, match="4097 tokens are more than the context of Llama-2-70B, which ends at 4096"):
+        build_graph(request.model_copy(update={"prompt_tokens": 4097}), card, cards=library.llm)
+
+
+def test_truncate_gives_up_rounds_that_the_limits_do_not_allow() -> None:
+    """One round makes depth 10 at most; two are planned only where the limit allows them."""
+    card = library.llm("Llama-3.1-70B")
+    agent = AgentConfig(tools=(ToolSpec(name="search"),), max_rounds=3, lookahead=3)
+    request = RequestSpec(model="Llama-3.1-70B", prompt_tokens=1000, output_tokens=100, agent=agent)
+    with pytest.raises(LimitError, match="max_depth"):
+        build_graph(request, card, cards=library.llm)
+    truncate = DagConstraints(termination_policy=TerminationPolicy(budget_exhaustion="truncate"))
+    spec = build_graph(request.model_copy(update={"dag_constraints": truncate}), card, cards=library.llm).spec
+    planned = sum(stage.type is StageKind.RE_PREFILL for stage in spec.stages)
+    assert planned == 2
