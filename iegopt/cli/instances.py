@@ -9,7 +9,7 @@ from typing import Any
 
 from iegopt.cli.arguments import Commands
 from iegopt.cli.format import count, data, plain
-from iegopt.cli.output import print_json, shipped, show
+from iegopt.cli.output import print_json, shipped, short_name, show
 
 __all__ = ["add_commands"]
 
@@ -18,7 +18,7 @@ def add_commands(commands: Commands) -> None:
     parser = commands.add_parser(
         "instances",
         help="list the shipped clusters, requests and problems",
-        description="List what comes with iegopt. plan and compile take the names; solve takes the problem files.",
+        description="List what comes with iegopt. Every command takes their names where it takes a file.",
     )
     parser.add_argument("--json", action="store_true", help="one JSON object on stdout: the files by kind and name")
     parser.set_defaults(run=_list)
@@ -27,23 +27,19 @@ def add_commands(commands: Commands) -> None:
 def _list(arguments: argparse.Namespace) -> int:
     files = {kind: shipped(kind) for kind in ("clusters", "requests", "problems")}
     if arguments.json:
-        print_json({kind: {_name(file): str(file) for file in each} for kind, each in files.items()})
+        print_json({kind: {short_name(file): str(file) for file in each} for kind, each in files.items()})
         return 0
     from iegopt.cli.render import table
 
     about = {"clusters": _cluster, "requests": _request, "problems": _problem}
     parts = []
     for kind, each in files.items():
-        made = table(kind.capitalize(), ("name", "left"), ("", "left"))
+        made = table(kind.capitalize(), ("name", "left"), ("what it is", "left"))
         for file in each:
-            made.add_row(_name(file), plain(about[kind](file)))
+            made.add_row(short_name(file), plain(about[kind](file)))
         parts.append(made)
     show(*parts)
     return 0
-
-
-def _name(file: Path) -> str:
-    return file.name.removesuffix(".gz").rpartition(".")[0]
 
 
 def _cluster(file: Path) -> str:
@@ -69,4 +65,4 @@ def _request(file: Path) -> str:
 
 
 def _problem(file: Path) -> str:
-    return f"{file.name}, {data(file.stat().st_size)}"
+    return data(file.stat().st_size)

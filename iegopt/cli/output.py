@@ -17,10 +17,22 @@ from iegopt.units import shown
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
-__all__ = ["busy", "check_output", "document_path", "note", "print_json", "shipped", "show", "terminal", "writing"]
+__all__ = [
+    "busy",
+    "check_output",
+    "document_path",
+    "note",
+    "print_json",
+    "shipped",
+    "short_name",
+    "show",
+    "terminal",
+    "writing",
+]
 
 _PLAIN_WIDTH = 140
 """Columns of a table where there is no terminal to ask."""
+_SUFFIXES = (".yaml", ".yml", ".json", ".gz")
 
 
 def terminal() -> Console:
@@ -73,8 +85,11 @@ def busy(message: str) -> Iterator[None]:
         status.stop()
 
 
-def document_path(name: str, folder: Literal["requests", "clusters"]) -> Path:
-    """The file a request or cluster is read from: a path, or the name of one that iegopt ships.
+_Folder = Literal["requests", "clusters", "problems"]
+
+
+def document_path(name: str, folder: _Folder) -> Path:
+    """The file a request, cluster or problem is read from: a path, or the name of one that iegopt ships.
 
     Raises
     ------
@@ -83,11 +98,11 @@ def document_path(name: str, folder: Literal["requests", "clusters"]) -> Path:
     """
     path = Path(name)
     try:
-        if path.is_file() or path.suffix or len(path.parts) != 1 or path.exists():
+        if path.suffix in _SUFFIXES or len(path.parts) != 1 or path.exists():
             return path
     except (OSError, ValueError):  # too long, or not a file name: reading it says which
         return path
-    files = {file.stem: file for file in shipped(folder)}
+    files = {short_name(file): file for file in shipped(folder)}
     if name in files:
         return files[name]
     from iegopt.spec.explain_error import nearest
@@ -97,12 +112,17 @@ def document_path(name: str, folder: Literal["requests", "clusters"]) -> Path:
     raise InputError(f"{shown(name)}: no such file, and no shipped {folder[:-1]} has this name. {hint}")
 
 
-def shipped(folder: Literal["requests", "clusters", "problems"]) -> list[Path]:
+def shipped(folder: _Folder) -> list[Path]:
     """The files of one kind that iegopt ships, by name."""
     from iegopt.library import data_dir
 
     here = data_dir("instances") / folder
-    return sorted(file for file in here.iterdir() if file.name.endswith((".yaml", ".json", ".json.gz")))
+    return sorted(file for file in here.iterdir() if file.suffix in _SUFFIXES)
+
+
+def short_name(file: Path) -> str:
+    """The name that stands for a shipped file on the command line."""
+    return file.name.removesuffix(".gz").rpartition(".")[0]
 
 
 def check_output(path: str | None) -> None:

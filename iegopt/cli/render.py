@@ -11,31 +11,33 @@ from rich.table import Table
 from rich.text import Text
 from rich.tree import Tree
 
+from iegopt.cli import rows
 from iegopt.cli.cluster_tree import Branch, cluster_tree
-from iegopt.cli.format import NONE, data, dollars, percent, plain, quantity, seconds, sentence_list
+from iegopt.cli.format import dollars, percent, plain, quantity, seconds, sentence_list
 
 if TYPE_CHECKING:
     from iegopt.devices import Device
     from iegopt.plan import NoPlan, Plan
 
-__all__ = ["TERMS", "header", "headline", "render_no_plan", "render_plan", "table"]
+__all__ = ["header", "headline", "render_no_plan", "render_plan", "table"]
 
 _WIDE = 170
 _STATUS = {"optimal": "bold green", "feasible": "bold yellow", "infeasible": "bold red", "unknown": "bold magenta"}
-TERMS = {"L": "latency", "T": "throughput", "M": "money", "D": "transfer"}
 
 
 def render_plan(plan: Plan, devices: Sequence[Device], width: int, explain: bool = False) -> Iterator[RenderableType]:
     """The parts of a plan, top to bottom; ``explain`` adds the summary and the refused options."""
     yield header(plan, len(devices))
     if explain:
-        yield from (Text(sentence) for sentence in plan.explanation.get("summary", ()))
+        yield from (Text(plain(sentence)) for sentence in plan.explanation.get("summary", ()))
+    yield ""
     yield from _stages(plan, width)
-    if plan.transfers:
-        yield _transfers(plan)
+    parts = [rows.transfers(plan), rows.binding(plan.explanation), rows.alternatives(plan.explanation)]
+    if explain:
+        parts.append(rows.refused(plan.explanation))
+    yield from (_filled(part) for part in parts[:1] if part.cells)
     yield _totals(plan)
-    yield from _binding(plan.explanation.get("binding", ()))
-    yield from _alternatives(plan, explain)
+    yield from (_filled(part) for part in parts[1:] if part.cells)
     yield _tree(cluster_tree(plan, devices))
 
 
@@ -88,97 +90,30 @@ def table(title: str, *columns: tuple[str, str]) -> Table:
 
 def _stages(plan: Plan, width: int) -> Iterator[Table]:
     """One table, or two where the terminal is narrow."""
-    place = [
-        ("stage", "left"), ("kind", "left"), ("site", "left"), ("device", "left"), ("variant", "left"),
-        ("time", "right"), ("SLA", "right"), ("memory", "right"), ("bottleneck", "left"),
-    ]  # fmt: skip
-    cost = [(term, "right") for term in (*TERMS, "$")]
-    left = [
-        [
-            stage.id, stage.kind, stage.site, plain(stage.device_model), plain(stage.variant), seconds(stage.time),
-            seconds(stage.sla), data(stage.memory), stage.bottleneck,
-        ]
-        for stage in plan.stages
-    ]  # fmt: skip
-    right = [
-        [*(seconds(getattr(stage.cost, term)) for term in TERMS), dollars(stage.cost.dollars)] for stage in plan.stages
-    ]
+    places = rows.places(plan)
     if all(stage.sla is None for stage in plan.stages):
-        place, left = [*place[:6], *place[7:]], [[*row[:6], *row[7:]] for row in left]
-    if width >= _WIDE:
-        yield _filled("Stages", place + cost, [a + b for a, b in zip(left, right, strict=True)])
-    else:
-        yield _filled("Stages", place, left)
-        yield _filled("Cost by term", place[:1] + cost, [a[:1] + b for a, b in zip(left, right, strict=True)])
-
-
-def _transfers(plan: Plan) -> Table:
-    columns = (
-        ("edge", "left"), ("kind", "left"), ("path", "left"), ("bytes", "right"), ("raw", "right"),
-        ("exposed", "right"), ("cost", "right"),
-    )  # fmt: skip
-    rows = [
-        [
-            f"{t.source} → {t.target}", t.kind, t.path, data(t.bytes), seconds(t.raw), seconds(t.exposed),
-            seconds(t.cost),
-        ]
-        for t in plan.transfers
-    ]  # fmt: skip
-    return _filled("Transfers", columns, rows)
+        at = places.heads.index("SLA|")
+        cells = tuple((*row[:at], *row[at + 1 :]) for row in places.cells)
+        places = rows.Rows(places.title, (*places.heads[:at], *places.heads[at + 1 :]), cells)
+    cost = rows.cost(plan)
+    for part in [places.beside(cost)] if width >= _WIDE else [places, cost]:
+        yield _filled(part)
 
 
 def _totals(plan: Plan) -> Table:
     cost, weights = plan.cost, plan.weights
     made = table("Totals", ("", "left"), ("seconds", "right"), ("weight", "right"), ("weighted", "right"))
     factors = (weights.alpha, weights.beta, weights.gamma, weights.lambda_)
-    for (term, name), greek, weight in zip(TERMS.items(), "αβγλ", factors, strict=True):
+    for (term, name), greek, weight in zip(rows.TERMS.items(), "αβγλ", factors, strict=True):
         value = getattr(cost, term)
         money = f", {dollars(cost.dollars)}" if term == "M" else ""
         made.add_row(f"{term} {name}{money}", seconds(value), f"{greek} {weight:g}", seconds(value * weight))
     if plan.penalties:
         made.add_row("penalties", "", "", seconds(plan.penalties))
     made.add_row("objective", "", "", seconds(plan.objective), style="bold")
-    limit = f" of {seconds(plan.deadline)}" if plan.deadline is not None else ""
+    limit = f" (deadline {seconds(plan.deadline)})" if plan.deadline is not None else ""
     made.add_row(f"makespan{limit}", seconds(plan.makespan), "", "")
     return made
-
-
-def _binding(rules: Sequence[dict[str, Any]]) -> Iterator[Table]:
-    if not rules:
-        return
-    columns = (("rule", "left"), ("where", "left"), ("used", "right"), ("allowed", "right"), ("slack", "right"))
-    keys = ("used", "allowed", "slack")
-    rows = [
-        [plain(str(rule["rule"])), plain(str(rule["where"])), *(quantity(rule[key], rule.get("unit")) for key in keys)]
-        for rule in rules
-    ]
-    yield _filled("Tightest constraints", columns, rows)
-
-
-def _alternatives(plan: Plan, explain: bool) -> Iterator[RenderableType]:
-    stages: dict[str, Any] = plan.explanation.get("stages", {})
-    if not stages:
-        return
-    made = table(
-        "Best alternative of each stage",
-        ("stage", "left"),
-        ("site", "left"),
-        ("variant", "left"),
-        ("costs", "right"),
-        ("because", "left"),
-    )
-    for name, about in stages.items():
-        other = about.get("alternative")
-        if other is None:
-            made.add_row(name, NONE, NONE, NONE, "no other option is feasible")
-        else:
-            more = f"+{seconds(other['objective_increase'])}"
-            made.add_row(name, other["site"], plain(other["variant"]), more, plain(other["why"]))
-    yield made
-    if explain:
-        for name, about in stages.items():
-            for refusal in about.get("refused", ()):
-                yield Text(f"  {name}: {plain(str(refusal['sentence']))}", style="dim")
 
 
 def _tree(branch: Branch) -> Tree:
@@ -197,10 +132,10 @@ def _leaf(branch: Branch, style: str = "") -> Text:
     return text.append(f"  ← {', '.join(branch.stages)}", style="green") if branch.stages else text
 
 
-def _filled(title: str, columns: Sequence[tuple[str, str]], rows: Sequence[Sequence[str]]) -> Table:
-    made = table(title, *columns)
-    for row in rows:
-        made.add_row(*row)
+def _filled(part: rows.Rows) -> Table:
+    made = table(part.title, *((head.rstrip("|"), "right" if head.endswith("|") else "left") for head in part.heads))
+    for row in part.cells:
+        made.add_row(*map(plain, row))
     return made
 
 

@@ -7,7 +7,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from iegopt.cli.arguments import Commands, add_limits, params
-from iegopt.cli.output import busy, note, print_json, show
+from iegopt.cli.output import busy, document_path, note, print_json, show
 from iegopt.cli.planning import EXIT
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ _NOTHING_TO_CHECK = 3
 
 def add_commands(commands: Commands) -> None:
     parser = commands.add_parser("solve", help="solve an instance file", description="Solve an iegopt-instance/1 file.")
-    parser.add_argument("file", metavar="FILE", help="instance, .json or .json.gz")
+    parser.add_argument("file", metavar="FILE", help="instance, .json or .json.gz, or the name of a shipped one")
     add_limits(parser)
     parser.add_argument("--hint", metavar="PLAN.json", help="a plan to start from; one that is feasible is never lost")
     parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
@@ -40,7 +40,7 @@ def add_commands(commands: Commands) -> None:
         epilog="Exit: 0 every claim holds, 2 a constraint or claim is broken, 3 the plan holds no placement to check, "
         "1 a file cannot be read.",
     )
-    parser.add_argument("file", metavar="FILE", help="instance, .json or .json.gz")
+    parser.add_argument("file", metavar="FILE", help="instance, .json or .json.gz, or the name of a shipped one")
     parser.add_argument("plan", metavar="PLAN.json", help="a plan as solve --json or plan --json prints it")
     parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
     parser.set_defaults(run=_verify)
@@ -50,7 +50,7 @@ def _solve(arguments: argparse.Namespace) -> int:
     from iegopt.problem.instance import read_instance, to_problem
     from iegopt.solve.api import solve
 
-    problem = to_problem(read_instance(arguments.file))
+    problem = to_problem(read_instance(document_path(arguments.file, "problems")))
     hint = None if arguments.hint is None else _choice(problem, _plan(arguments.hint), arguments.hint)
     with busy(f"solving {arguments.file}"):
         result = solve(problem, arguments.solver, params(arguments), hint)
@@ -69,7 +69,7 @@ def _verify(arguments: argparse.Namespace) -> int:
     from iegopt.problem.instance import read_instance
     from iegopt.verify.instance import check_claim
 
-    instance = read_instance(arguments.file)
+    instance = read_instance(document_path(arguments.file, "problems"))
     plan = _plan(arguments.plan)
     report = check_claim(instance.document, plan)
     checked = report.objective is not None or not report.ok

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from iegopt.cli.format import data, seconds
 from iegopt.cli.html.layers import Layout, layout
-from iegopt.cli.html.svg import clip, rect, svg, text, text_width, titled
+from iegopt.cli.html.svg import BOLD, clip, rect, svg, text, text_width, titled
 from iegopt.spec.kinds import KINDS
 from iegopt.spec.stage import StageKind
 
@@ -56,7 +56,7 @@ def _node(stage: StagePlan, x: float, layer: int) -> str:
     room = _WIDTH - 16
     time = seconds(stage.time)
     site = clip(stage.site, room - text_width(f" · {time}", 11), 11)
-    body += text(left + _WIDTH / 2, top + 19, clip(stage.id, room, 13), "name", "middle")
+    body += text(left + _WIDTH / 2, top + 19, clip(stage.id, room, BOLD), "name", "middle")
     body += text(left + _WIDTH / 2, top + 36, f"{site} · {time}", "small", "middle")
     where = f"{stage.variant} on {stage.site}, {stage.device_model}"
     return titled(body, f"{stage.id} ({stage.kind})\n{where}\n{time}, bound by {stage.bottleneck}")
@@ -105,7 +105,7 @@ def _label(points: list[Point], words: str, taken: list[tuple[float, float, floa
     ]  # fmt: skip
     x, y = (free or spots)[0]
     taken.append((x, y, width))
-    return text(x, y + 4, words, "bytes", "middle")
+    return rect(x - width / 2, y - 7, width, 14, "under") + text(x, y + 4, words, "bytes", "middle")
 
 
 def _on_curve(points: list[Point], share: float) -> Point:

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from importlib.resources import files
 from typing import TYPE_CHECKING
 
+from iegopt.cli import rows
 from iegopt.cli.cluster_tree import cluster_tree
 from iegopt.cli.html import tables
 from iegopt.cli.html.graph import draw_graph, node_type
@@ -18,8 +19,8 @@ if TYPE_CHECKING:
 
 __all__ = ["page"]
 
-_HALF = 620.0
-"""A drawing wider than this, in px, has the width of the page to itself."""
+_HALF, _NARROW = 760.0, 600.0
+"""A graph wider than the first has the width of the page to itself, in px; wider than the second, more than half."""
 
 
 def page(plan: Plan, devices: Sequence[Device]) -> str:
@@ -36,28 +37,28 @@ def page(plan: Plan, devices: Sequence[Device]) -> str:
     note = f"<p>{esc(plan.note)}</p>" if plan.note else ""
     summary = "".join(f"<li>{esc(sentence)}</li>" for sentence in plan.explanation.get("summary", ()))
     top = f"<h1>{esc(title)}</h1>{tables.figures(plan)}{note}{f'<ul>{summary}</ul>' if summary else ''}"
-    body = "".join(_section(name, inside, kind) for name, inside, kind in _sections(plan, devices))
-    return f'<!doctype html>\n<html lang="en"><head>{head}</head><body>{top}<main>{body}</main></body></html>\n'
-
-
-def _sections(plan: Plan, devices: Sequence[Device]) -> Iterator[tuple[str, str, str]]:
-    """Title, content and width of every section."""
     drawing, width = draw_graph(plan)
+    body = "".join(_section(name, inside, kind) for name, inside, kind in _sections(plan, devices, drawing, width))
+    left = f' style="--left:{width + 60:.0f}px"' if _NARROW < width <= _HALF else ""
+    return f'<!doctype html>\n<html lang="en"><head>{head}</head><body>{top}<main{left}>{body}</main></body></html>\n'
+
+
+def _sections(plan: Plan, devices: Sequence[Device], drawing: str, width: float) -> Iterator[tuple[str, str, str]]:
+    """Title, content and width of every section."""
     graph = f'{_node_types(plan)}<div class="scroll centre">{drawing}</div>'
     half = "tall" if width <= _HALF else "wide"
     yield "Execution graph", graph, half
     yield "Placement", f'<div class="tree">{tables.tree(cluster_tree(plan, devices))}</div>', ""
     yield "Cost", tables.cost_bars(plan), ""
-    yield "Timeline", f'<div class="scroll">{draw_timeline(plan)}</div>', "wide"
-    yield "Stages", tables.stages(plan), "wide"
-    if plan.transfers:
-        yield "Transfers", tables.transfers(plan), "wide"
-    if rules := plan.explanation.get("binding"):
-        yield "Tightest constraints", tables.binding(rules), "wide"
-    if about := plan.explanation.get("stages"):
-        yield "Best alternative of each stage", tables.alternatives(about), "wide"
-        if refusals := tables.refused(about):
-            yield "Options that no plan may use", refusals, "wide"
+    moving = '<div class="legend"><span><i class="moving"></i>transfer, as far as nothing hides it</span></div>'
+    yield "Timeline", f'{moving}<div class="scroll">{draw_timeline(plan)}</div>', "wide"
+    about = plan.explanation
+    for part in (
+        rows.places(plan), rows.cost(plan), rows.transfers(plan), rows.binding(about), rows.alternatives(about),
+        rows.refused(about),
+    ):  # fmt: skip
+        if part.cells:
+            yield part.title, tables.table(part), "wide"
 
 
 def _section(name: str, inside: str, kind: str) -> str:

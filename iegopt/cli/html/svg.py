@@ -6,10 +6,12 @@ from html import escape
 
 from iegopt.cli.format import plain
 
-__all__ = ["clip", "esc", "rect", "svg", "text", "text_width", "titled"]
+__all__ = ["BOLD", "clip", "esc", "rect", "svg", "text", "text_width", "titled"]
 
 _EM = 0.58
 """Mean width of a letter of the page's font, in units of its size."""
+BOLD = 15.0
+"""Size, in px, of plain text as wide as the class ``name`` (13 px, bold)."""
 
 
 def esc(words: object) -> str:

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+import re
+from typing import TYPE_CHECKING
 
 from iegopt.cli.cluster_tree import Branch
-from iegopt.cli.format import NONE, data, dollars, percent, quantity, seconds
+from iegopt.cli.format import dollars, percent, seconds
 from iegopt.cli.html.svg import esc
+from iegopt.cli.rows import TERMS, Rows, stage_terms
 
 if TYPE_CHECKING:
-    from iegopt.plan import CostSplit, Plan
+    from iegopt.plan import Plan
 
-__all__ = ["alternatives", "binding", "cost_bars", "figures", "refused", "stages", "transfers", "tree"]
+__all__ = ["cost_bars", "figures", "table", "tree"]
 
-_TERMS = (("L", "latency"), ("T", "throughput"), ("M", "money"), ("D", "transfer"))
+_SHORT = 40
+"""A text with spaces of at most so many letters stays on one line."""
 
 
 def figures(plan: Plan) -> str:
@@ -24,7 +26,7 @@ def figures(plan: Plan) -> str:
         ("status", plan.status, plan.tier and f"fallback tier {plan.tier}"),
         ("objective", seconds(plan.objective), "weighted cost"),
         ("bound", seconds(plan.bound), plan.proof and f"proved by {plan.proof}"),
-        ("gap", percent(plan.gap), "objective over bound"),
+        ("gap", percent(plan.gap), "to the bound"),
         ("makespan", seconds(plan.makespan), late),
         ("price", dollars(plan.cost.dollars), "this request"),
         ("solver", plan.solver, seconds(plan.seconds)),
@@ -36,13 +38,16 @@ def figures(plan: Plan) -> str:
 def cost_bars(plan: Plan) -> str:
     """The objective by term, then every stage, all in weighted seconds; the stages share one scale."""
     w = plan.weights
-    weights = dict(zip("LTMD", (w.alpha, w.beta, w.gamma, w.lambda_), strict=True))
-    parts = {stage.id: _weighted(stage.cost, weights) for stage in plan.stages}
+    weights = dict(zip(TERMS, (w.alpha, w.beta, w.gamma, w.lambda_), strict=True))
+    parts = {
+        name: {term: weights[term] * value for term, value in terms.items()}
+        for name, terms in stage_terms(plan).items()
+    }
     widest = max((sum(split.values()) for split in parts.values()), default=0.0) or 1.0
-    total = _weighted(plan.cost, weights)
+    total = {term: weights[term] * float(getattr(plan.cost, term)) for term in TERMS}
     legend = "".join(
         f'<span><i class="{term}"></i>{term} {name} (× {weights[term]:g}): {seconds(total[term])}</span>'
-        for term, name in _TERMS
+        for term, name in TERMS.items()
     )
     if plan.penalties:
         legend += f"<span>penalties: {seconds(plan.penalties)}</span>"
@@ -60,83 +65,30 @@ def tree(branch: Branch) -> str:
     return line + below
 
 
-def stages(plan: Plan) -> str:
-    """Every stage: where, as what, how long, what bounds it, what it costs."""
-    rows = [
-        (
-            s.id, s.kind, s.site, s.device_model, s.variant, seconds(s.time), seconds(s.sla), s.bottleneck,
-            s.time_source, data(s.memory), percent(s.capacity_ratio), *(seconds(getattr(s.cost, t)) for t in "LTMD"),
-            dollars(s.cost.dollars),
-        )
-        for s in plan.stages
-    ]  # fmt: skip
-    heads = (
-        "stage", "kind", "site", "device", "variant", "time|", "SLA|", "bottleneck", "time from", "memory|",
-        "of site|", "L|", "T|", "M|", "D|", "$|",
-    )  # fmt: skip
-    return _table(heads, rows)
-
-
-def transfers(plan: Plan) -> str:
-    """Every edge: its path, its bytes, what of its time is not hidden."""
-    rows = [
-        (f"{t.source} → {t.target}", t.kind, t.path, data(t.bytes), seconds(t.raw), seconds(t.exposed), seconds(t.cost))
-        for t in plan.transfers
-    ]
-    return _table(("edge", "kind", "path", "bytes|", "raw|", "exposed|", "cost|"), rows)
-
-
-def binding(rules: Sequence[dict[str, Any]]) -> str:
-    """The constraints with the least slack."""
-    keys = ("used", "allowed", "slack")
-    rows = [(r["rule"], r["where"], *(quantity(r[key], r.get("unit")) for key in keys)) for r in rules]
-    return _table(("rule", "where", "used|", "allowed|", "slack|"), rows)
-
-
-def alternatives(about: dict[str, Any]) -> str:
-    """Per stage the best other option, and why it lost."""
-    rows = []
-    for name, entry in about.items():
-        other = entry.get("alternative")
-        if other is None:
-            rows.append((name, NONE, NONE, NONE, "no other option is feasible"))
-        else:
-            rows.append(
-                (name, other["site"], other["variant"], f"+{seconds(other['objective_increase'])}", other["why"])
-            )
-    return _table(("stage", "site", "variant", "costs|", "because"), rows)
-
-
-def refused(about: dict[str, Any]) -> str:
-    """Per stage the options that no plan may use, and the reason."""
-    rows = [
-        (name, r["reason"], r["options"], r["sentence"])
-        for name, entry in about.items()
-        for r in entry.get("refused", ())
-    ]
-    return _table(("stage", "reason", "options|", ""), rows) if rows else ""
-
-
-def _weighted(cost: CostSplit, weights: dict[str, float]) -> dict[str, float]:
-    return {term: weights[term] * float(getattr(cost, term)) for term, _ in _TERMS}
+def table(rows: Rows) -> str:
+    """A table that scrolls sideways where it is wider than the page."""
+    kinds = [' class="right"' if head.endswith("|") else "" for head in rows.heads]
+    top = "".join(f"<th{kind}>{esc(head.rstrip('|'))}</th>" for head, kind in zip(rows.heads, kinds, strict=True))
+    body = "".join(
+        f"<tr>{''.join(f'<td{kind}>{_cell(cell)}</td>' for cell, kind in zip(row, kinds, strict=True))}</tr>"
+        for row in rows.cells
+    )
+    return f'<div class="scroll"><table><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table></div>'
 
 
 def _bar(name: str, split: dict[str, float], full: float) -> str:
     inside = "".join(
         f'<i class="{term}" style="width:{100 * split[term] / full:.2f}%" title="{words}: {seconds(split[term])}"></i>'
-        for term, words in _TERMS
+        for term, words in TERMS.items()
         if split[term] > 0
     )
     total = seconds(sum(split.values()))
     return f'<span>{esc(name)}</span><div class="stack">{inside}</div><span class="right">{total}</span>'
 
 
-def _table(heads: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """A table; a heading that ends in ``|`` is a column of numbers."""
-    kinds = [' class="right"' if head.endswith("|") else "" for head in heads]
-    top = "".join(f"<th{kind}>{esc(head.rstrip('|'))}</th>" for head, kind in zip(heads, kinds, strict=True))
-    body = "".join(
-        f"<tr>{''.join(f'<td{kind}>{esc(cell)}</td>' for cell, kind in zip(row, kinds, strict=True))}</tr>"
-        for row in rows
-    )
-    return f'<div class="scroll"><table><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table></div>'
+def _cell(words: str) -> str:
+    """A cell: a sentence flows, a name of a gang or a variant breaks between its parts only."""
+    if " " in words and len(words) > _SHORT:
+        return esc(words)
+    parts = re.split(r"(?<=[+/])", words)
+    return "<wbr>".join(f"<span>{esc(part)}</span>" for part in parts)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from iegopt.cli.format import data, seconds
 from iegopt.cli.html.graph import node_type
-from iegopt.cli.html.svg import clip, rect, svg, text, text_width, titled
+from iegopt.cli.html.svg import BOLD, clip, rect, svg, text, text_width, titled
 
 if TYPE_CHECKING:
     from iegopt.plan import Plan, StagePlan
@@ -29,12 +29,14 @@ def draw_timeline(plan: Plan) -> str:
     rows: dict[str, list[StagePlan]] = {}
     for stage in sorted(plan.stages, key=lambda stage: (stage.start, stage.finish)):
         rows.setdefault(stage.site, []).append(stage)
-    y, body = _TOP, []
+    y = _TOP
+    stripes: list[str] = []
+    body: list[str] = []
     for number, (site, stages) in enumerate(rows.items()):
         arriving = _arriving(plan, {stage.id for stage in stages}, scale, y)
         bars, lanes = _bars(stages, scale, y + _STRIP)
         height = _STRIP + lanes * _LANE + 5
-        body.append(rect(0, y, _WIDTH, height, "row odd" if number % 2 else "row", 0))
+        stripes.append(rect(0, y, _WIDTH, height, "row odd" if number % 2 else "row", 0))
         body.append(_row_label(site, stages[0], y, height))
         body += [*arriving, *bars]
         y += height
@@ -44,13 +46,13 @@ def draw_timeline(plan: Plan) -> str:
         axis += f'<path class="limit" d="M{x:.1f},{_TOP - 6:.1f}V{y:.1f}"/>' + text(
             x - 4, _TOP - 18, "deadline", "small", "end"
         )
-    return svg(_WIDTH, y + 4, "timeline", "".join(body) + axis)
+    return svg(_WIDTH, y + 4, "timeline", "".join(stripes) + axis + "".join(body))
 
 
 def _row_label(site: str, stage: StagePlan, y: float, height: float) -> str:
     gang = f"{len(stage.devices)} × " if len(stage.devices) > 1 else ""
     middle = y + height / 2
-    words = text(8, middle - 1, clip(site, _LABELS - 20, 12), "name") + text(
+    words = text(8, middle - 1, clip(site, _LABELS - 20, BOLD), "name") + text(
         8, middle + 12, clip(f"{gang}{stage.device_model}", _LABELS - 20, 11), "small dim"
     )
     return titled(words, f"{site}\n{gang}{stage.device_model}")
