@@ -20,7 +20,7 @@ $(STAMP): pyproject.toml
 	@echo "Setting up $(VENV) with $(PYTHON) (once; a few minutes on a slow line)"
 	@$(PYTHON) -m venv $(VENV) || \
 		{ echo "$(PYTHON) cannot make a virtual environment: install its venv package (python3-venv on Debian)" >&2; exit 1; }
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@$(BIN)/python -m pip install -qq --disable-pip-version-check --editable '.[dev]'
 	@touch $@
 
 demo: $(STAMP)
