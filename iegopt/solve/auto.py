@@ -78,6 +78,8 @@ def _search(relaxed: Relaxation, best: Best | None, params: Params, clock: Clock
     """Steps 3: the best plan found, and what was done."""
     rng = random.Random(params.seed)
     exact_follows = clock.left > 2 * _ENGINE_NEEDS
+    if exact_follows and _enumerable(relaxed.problem, relaxed.problem.allowed):
+        return best, "few combinations"
     share = clock.slice(min(_SEARCH_SHARE * clock.left, _SEARCH_MOST)) if exact_follows else clock
     for plan in first_plans(relaxed, share, rng, params.check):
         best = plan if best is None else min(best, plan, key=lambda each: each[0])
@@ -87,7 +89,7 @@ def _search(relaxed: Relaxation, best: Best | None, params: Params, clock: Clock
         best = search_feasible(relaxed, share, rng, params.check)
     if best is None:
         return None, "construction and repair found no plan"
-    if exact_follows and _small(relaxed, best):
+    if exact_follows and _enumerable(relaxed.problem, relaxed.prune(best[0])):
         return best, "construction"
     best, kicks = improve(relaxed, best, share, rng, params.check)
     return best, f"construction and {kicks} kicks of local search"
@@ -101,7 +103,7 @@ def _finish(relaxed: Relaxation, done: Result, params: Params, clock: Clock) -> 
     note = f"{done.note}; {len(kept)} of {len(mask)} options survive"
     hint = None if done.choice is None else np.searchsorted(kept, done.choice)
     try:
-        if _enumerable(small):
+        if _enumerable(problem, mask):
             result = Brute().solve(small, dataclasses.replace(params, time_limit=max(0.0, clock.left)), hint)
         else:
             engine = dataclasses.replace(params, time_limit=max(0.01, clock.left - 0.02))
@@ -130,15 +132,7 @@ def _finish(relaxed: Relaxation, done: Result, params: Params, clock: Clock) -> 
     return Result(status, choice, value, bound, proof, "auto", clock.seconds, note, result.stats)
 
 
-def _small(relaxed: Relaxation, best: Best) -> bool:
-    return _enumerable_counts(relaxed.problem, relaxed.prune(best[0]))
-
-
-def _enumerable(problem: Problem) -> bool:
-    return _enumerable_counts(problem, np.ones(len(problem.options.site), dtype=np.bool_))
-
-
-def _enumerable_counts(problem: Problem, mask: npt.NDArray[np.bool_]) -> bool:
+def _enumerable(problem: Problem, mask: npt.NDArray[np.bool_]) -> bool:
     """Whether the combinations of the options in a mask are few enough to try all."""
     counts = np.bincount(problem.options.stage[mask], minlength=problem.V).tolist()
     return bool(math.prod(counts) <= min(_ENUMERATED, _ENUMERATED_CELLS // max(1, problem.topology.D)))

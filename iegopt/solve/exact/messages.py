@@ -27,7 +27,7 @@ import numpy.typing as npt
 
 from iegopt.problem.arrays import TICKS_PER_SECOND, Problem
 from iegopt.problem.transfer import edge_ticks
-from iegopt.solve.exact.tree_index import tree_index
+from iegopt.solve.exact.tree_index import Level, tree_index
 
 __all__ = ["UNREACHABLE", "Messages"]
 
@@ -63,7 +63,7 @@ class Messages:
         tree = tree_index(topology)
         self.S = topology.S
         self.levels = tree.levels
-        self.position = tree.position[options.site]
+        self.position = options.site if tree.in_order else tree.position[options.site]
         rising = np.ones(len(self.position), dtype=np.bool_)
         np.greater(self.position[1:], self.position[:-1], out=rising[1:])
         filled = np.flatnonzero(np.diff(options.ptr))
@@ -135,17 +135,36 @@ class Messages:
         row: Ints = np.zeros(0, dtype=np.int64)
         own = int(self.width[option]) if self.widths else 1
         for k in (1, own) if own > 1 else (1,):
-            raw, least = self._raw[k][edge], self._least[k][edge]
+            raw = self._raw[k][edge]
             if hidden is None:
                 ticks = _ticks(raw, weight)
                 part: Ints = self._spread(ticks, at, sites)
             else:
                 hides = hidden[option - self.ptr[self.source[edge]]] if forward else hidden
-                seconds = np.maximum(self._spread(raw, at, sites) - hides, self._spread(least, at, sites))
+                least = self._spread(self._least[k][edge], at, sites)
+                seconds = np.maximum(self._spread(raw, at, sites) - hides, least)
                 part = _ticks(seconds, weight)
                 part[self.position[span] == at] = 0
             row = part if k == 1 else np.where(self.width[span] == k, part, row)
         return row
+
+    def best(self, edge: int, option: int, forward: bool, theta: Ints) -> int:
+        """Which option of the other end is best for one option here: argmin of θ + ``row``."""
+        other = self.target[edge] if forward else self.source[edge]
+        plain = not self.dense and not self.widths and self.problem.edges.hidden[edge] is None
+        if not (plain and self.whole[other] and self._monotone[1][edge]):
+            return int((theta + self.row(edge, option, forward)).argmin())
+        at = int(self.position[option])
+        found, value = at, int(theta[at])
+        cost = self._cost[1][edge]
+        for level, offset in zip(self.levels, self.offsets, strict=False):
+            group = int(level.of_site[at])
+            start = int(level.first[group])
+            i = start + int(theta[start : level.first[group + 1]].argmin())
+            there = int(theta[i]) + int(cost[offset + group if len(level.latency) > 1 else offset])
+            if there < value:
+                found, value = i, there
+        return found
 
     def _spread(self, by_link: npt.NDArray[T], at: int, sites: Ints | None) -> npt.NDArray[T]:
         """(sites,) the value of the link over which every site meets the one at position ``at``; 0 at itself."""
@@ -163,7 +182,7 @@ class Messages:
         monotone = self._monotone[k][edge]
         best = [self._fold(theta, u)]
         for level in self.levels:
-            best.append(np.minimum.reduceat(best[-1], level.start))
+            best.append(level.least(best[-1]))
         above: Ints | None = None
         for i in range(len(self.levels) - 1, -1, -1):
             level = self.levels[i]
@@ -172,9 +191,9 @@ class Messages:
                 here = best[i + 1] + cost
                 if above is not None:
                     np.minimum(here, above, out=here)
-                above = here.take(level.parent)
+                above = here if len(here) == 1 else here.take(level.parent)
             else:
-                here = _best_of_siblings(best[i], level.start, level.parent)
+                here = _best_of_siblings(best[i], level)
                 here += cost if len(cost) == 1 else cost[level.parent]
                 above = here if above is None else np.minimum(here, above.take(level.parent))
         message = best[0] if above is None else np.minimum(best[0], above)
@@ -199,11 +218,11 @@ class Messages:
                 children = self._fold(theta + cost, u)
                 if i:
                     children = np.minimum.reduceat(children, self.levels[i - 1].first[:-1])
-            siblings = _best_of_siblings(children, level.start, level.parent)
+            siblings = _best_of_siblings(children, level)
             reach = self._unfold(siblings.take(self.levels[i - 1].of_site) if i else siblings, v)
             message = np.minimum(message, reach if from_source else reach + cost)
             if not from_source:
-                children = np.minimum.reduceat(children, level.start)
+                children = level.least(children)
         return message
 
     def _fold(self, theta: Ints, stage: int) -> Ints:
@@ -241,12 +260,15 @@ class Messages:
         edges = self.problem.edges
         size = (edges.bytes / k)[:, None]
         self._raw[k] = self._latency + size * self._rate
-        self._least[k] = self._latency + np.minimum((edges.chunk / k)[:, None], size) * self._rate
+        if edges.chunk.any() or any(hidden is not None for hidden in edges.hidden):
+            self._least[k] = self._latency + np.minimum((edges.chunk / k)[:, None], size) * self._rate
         self._cost[k] = _ticks(self._raw[k], edges.weight[:, None])
         self._monotone[k] = self._never_falls(self._raw[k])
 
     def _never_falls(self, raw: Floats) -> list[bool]:
         """(E,) whether no link is faster than that of a group inside."""
+        if self.offsets[-1] == len(self.levels):
+            return list(np.logical_and.reduce(raw[:, 1:] >= raw[:, :-1], axis=1))
         fine = np.ones(len(raw), dtype=np.bool_)
         for i in range(1, len(self.levels)):
             low = slice(self.offsets[i - 1], self.offsets[i])
@@ -267,10 +289,10 @@ def _ticks(seconds: Floats, weight: float | Floats) -> Ints:
     return ticks
 
 
-def _best_of_siblings(children: Ints, start: Ints, parent: Ints) -> Ints:
+def _best_of_siblings(children: Ints, level: Level) -> Ints:
     """(children,) the least value among the other children of the same group."""
-    best = np.minimum.reduceat(children, start)
-    at_best = children == best[parent]
-    others = np.minimum.reduceat(np.where(at_best, UNREACHABLE, children), start)
-    second = np.where(np.add.reduceat(at_best.astype(np.int64), start) > 1, best, others)
-    return np.where(at_best, second[parent], best[parent])
+    best = level.least(children)
+    at_best = children == best[level.parent]
+    others = level.least(np.where(at_best, UNREACHABLE, children))
+    second = np.where(np.add.reduceat(at_best.astype(np.int64), level.start) > 1, best, others)
+    return np.where(at_best, second[level.parent], best[level.parent])

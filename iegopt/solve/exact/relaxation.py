@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from typing import overload
 
 import numpy as np
@@ -108,9 +109,11 @@ def relaxation(problem: Problem, clock: Clock | None = None) -> Relaxation | Non
     if clock is not None and clock.left <= 0:
         return None
     theta = np.where(allowed, problem.options.cost, UNREACHABLE)
-    upward = [theta[a:b] for a, b in zip(messages.ptr, messages.ptr[1:], strict=False)]
+    ptr = messages.ptr
+    upward = [theta[a:b] for a, b in pairwise(ptr)]
     sent: list[Ints | None] = [None] * problem.V
-    if np.bincount(problem.options.stage[allowed], minlength=problem.V).min(initial=1) == 0:
+    filled = min(map(len, upward), default=1) > 0
+    if not filled or (problem.V and np.minimum.reduceat(theta, ptr[:-1]).max() >= UNREACHABLE):
         return Relaxation(problem, messages, forest, None, None, tuple(upward), tuple(sent))
     for v in reversed(forest.order):
         if clock is not None and clock.left <= 0:
@@ -125,12 +128,12 @@ def relaxation(problem: Problem, clock: Clock | None = None) -> Relaxation | Non
     for v in forest.order:
         parent, edge = forest.parent[v], forest.edge[v]
         value = upward[v]
-        if parent >= 0:
-            value = value + messages.row(edge, int(choice[parent]), messages.source[edge] == parent)
-        best = int(value.argmin())
-        choice[v] = messages.ptr[v] + best
         if parent < 0:
+            best = int(value.argmin())
             bound += int(value[best])
+        else:
+            best = messages.best(edge, int(choice[parent]), messages.source[edge] == parent, value)
+        choice[v] = ptr[v] + best
     return Relaxation(problem, messages, forest, bound, choice, tuple(upward), tuple(sent))
 
 

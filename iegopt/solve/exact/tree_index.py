@@ -24,6 +24,8 @@ __all__ = ["Level", "TreeIndex", "tree_index"]
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 
+_MOST_ODD, _FEW_GROUPS = 9, 64
+
 _kept: WeakKeyDictionary[Topology, TreeIndex] = WeakKeyDictionary()
 
 
@@ -35,6 +37,8 @@ class Level:
     ----------
     start (G,), parent (children,)
         First child of every group; group of every child.
+    fan_out
+        Children of every group where all have as many and strides are quicker than ``reduceat``; else 0.
     first (G + 1,), of_site (S,)
         First site (in tree order) of every group, closed by S; group of every site in tree order.
     latency, seconds_per_byte (G,) or (1,)
@@ -43,17 +47,32 @@ class Level:
 
     start: Ints
     parent: Ints
+    fan_out: int
     first: Ints
     of_site: Ints
     latency: Floats
     seconds_per_byte: Floats
 
+    def least(self, children: Ints) -> Ints:
+        """(G,) the least value of every group: in strides where all groups are alike (quicker than ``reduceat``)."""
+        fan_out = self.fan_out
+        if not fan_out:
+            return np.asarray(np.minimum.reduceat(children, self.start))
+        while fan_out % 2 == 0:
+            children = np.minimum(children[::2], children[1::2])
+            fan_out //= 2
+        least = children[::fan_out]
+        for i in range(1, fan_out):
+            least = np.minimum(least, children[i::fan_out])
+        return least
+
 
 @dataclass(frozen=True, eq=False)
 class TreeIndex:
-    """Levels from the lowest up, and ``position`` (S,) of every site in tree order."""
+    """Levels from the lowest up, and ``position`` (S,) of every site in tree order; ``in_order``: its own number."""
 
     position: Ints
+    in_order: bool
     levels: tuple[Level, ...]
 
 
@@ -93,10 +112,12 @@ def _build(topology: Topology) -> TreeIndex:
             continue
         start = below[first]
         latency, rate = _links(topology, level, label[first])
+        children = np.diff(start, append=count)
         levels.append(
             Level(
                 start=start,
-                parent=np.repeat(np.arange(groups), np.diff(start, append=count)),
+                parent=np.repeat(np.arange(groups), children),
+                fan_out=_regular(children),
                 first=np.append(first, topology.S),
                 of_site=of_site,
                 latency=latency,
@@ -104,7 +125,15 @@ def _build(topology: Topology) -> TreeIndex:
             )
         )
         below, count = of_site, groups
-    return TreeIndex(position, tuple(levels))
+    return TreeIndex(position, bool((position == sites).all()), tuple(levels))
+
+
+def _regular(children: Ints) -> int:
+    """The common number of children, where strides by it are quicker than ``reduceat``; else 0."""
+    count = int(children[0])
+    odd = count // (count & -count)
+    many = len(children) >= _FEW_GROUPS
+    return count if many and odd <= _MOST_ODD and bool((children == count).all()) else 0
 
 
 def _links(topology: Topology, level: int, label: Ints) -> tuple[Floats, Floats]:
