@@ -133,7 +133,7 @@ def check_output(path: str | None) -> None:
         target = Path(path)
         if target.is_dir():
             raise InputError(f"{shown(path)}: cannot be written: it is a folder, expected a file name")
-        if not target.parent.exists():
+        if not target.parent.is_dir():
             raise InputError(f"{shown(path)}: cannot be written: there is no folder {shown(str(target.parent))}")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import sys
 from pathlib import Path
 
@@ -64,7 +65,7 @@ def _plan(arguments: argparse.Namespace) -> int:
         from iegopt.cli.render import header, render_no_plan, render_plan
 
         if arguments.quiet:
-            show(header(answer))
+            show(header(dataclasses.replace(answer, note="")))
         elif isinstance(answer, Plan):
             show(*render_plan(answer, expand(cluster), terminal().width, explain=arguments.explain))
         else:

@@ -10,7 +10,7 @@ from iegopt.cli.format import data, seconds
 from iegopt.cli.html.layers import Layout, layout
 from iegopt.cli.html.svg import BOLD, clip, rect, svg, text, text_width, titled
 from iegopt.spec.kinds import KINDS
-from iegopt.spec.stage import StageKind
+from iegopt.spec.stage import NodeType, StageKind
 
 if TYPE_CHECKING:
     from iegopt.plan import Plan, StagePlan, TransferPlan
@@ -25,8 +25,8 @@ Point = tuple[float, float]
 
 
 def node_type(kind: str) -> str:
-    """The node type of a stage kind: what it is coloured by."""
-    return str(KINDS[StageKind(kind)].node_type)
+    """The node type of a stage kind, by which it is coloured; a KV cache that lies somewhere is memory."""
+    return str(NodeType.MEMORY if kind == "kv_location" else KINDS[StageKind(kind)].node_type)
 
 
 def draw_graph(plan: Plan) -> tuple[str, float]:

@@ -1,0 +1,79 @@
+import dataclasses
+from collections.abc import Callable
+
+import pytest
+
+from iegopt.cli.output import show
+from iegopt.cli.render import render_no_plan, render_plan
+from iegopt.devices import expand
+from iegopt.plan import NoPlan, Plan
+from iegopt.spec.cluster import ClusterSpec
+
+Plans = Callable[..., Plan]
+Clusters = Callable[[int, int], ClusterSpec]
+
+
+@pytest.fixture(autouse=True)
+def _no_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("COLUMNS", raising=False)
+
+
+def rendered(capsys: pytest.CaptureFixture[str], plan: Plan, cluster: ClusterSpec, width: int, explain: bool) -> str:
+    show(*render_plan(plan, expand(cluster), width, explain))
+    return capsys.readouterr().out
+
+
+def test_a_plan_as_text(
+    capsys: pytest.CaptureFixture[str], plan_of: Plans, cluster_with: Clusters, golden: Callable[[str, str], None]
+) -> None:
+    text = rendered(capsys, plan_of(), cluster_with(4, 8), 140, explain=True)
+    assert "\x1b" not in text
+    golden("plan.txt", text)
+
+
+def test_a_wide_terminal_has_places_and_costs_in_one_table(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, plan_of: Plans, cluster_with: Clusters
+) -> None:
+    monkeypatch.setenv("COLUMNS", "220")
+    text = rendered(capsys, plan_of(), cluster_with(1, 3), 220, explain=False)
+    assert "Cost by term" not in text
+    assert next(line for line in text.splitlines() if line.startswith(" prefill ")).split()[-1] == "$0.000682"
+
+
+def test_long_ids_are_folded_never_cut(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, plan_of: Plans, cluster_with: Clusters
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    plan = plan_of()
+    name = "".join(f"x{i:03}" for i in range(40))
+    stages = (dataclasses.replace(plan.stages[0], id=name), *plan.stages[1:])
+    lines = rendered(
+        capsys, dataclasses.replace(plan, stages=stages), cluster_with(1, 3), 80, explain=False
+    ).splitlines()
+    start = lines.index("Cost by term")
+    column = "".join(
+        line[1:].split(" ")[0] for line in lines[start + 4 :] if line.startswith(" x") or line[1:5].isalnum()
+    )
+    assert name in column
+    assert not [line for line in lines if "…" in line]
+
+
+def test_no_sla_no_column(capsys: pytest.CaptureFixture[str], plan_of: Plans, cluster_with: Clusters) -> None:
+    plan = plan_of()
+    stages = tuple(dataclasses.replace(stage, sla=None) for stage in plan.stages)
+    assert "SLA" in rendered(capsys, plan, cluster_with(1, 3), 140, explain=False)
+    assert "SLA" not in rendered(
+        capsys, dataclasses.replace(plan, stages=stages), cluster_with(1, 3), 140, explain=False
+    )
+
+
+def test_conflicts_are_numbered_with_their_numbers(capsys: pytest.CaptureFixture[str]) -> None:
+    conflict = {
+        "rule": "memory", "where": "gpu-0", "requested": 150e9, "capacity": 80e9, "unit": "B",
+        "sentence": "prefill and decode together do not fit",
+    }  # fmt: skip
+    answer = NoPlan("r", "lab", "infeasible", None, "auto", 0.01, "", None, (conflict,))
+    show(*render_no_plan(answer))
+    text = capsys.readouterr().out
+    assert "infeasible  r on lab" in text
+    assert "1. memory of gpu-0: prefill and decode together do not fit (requested 150 GB and capacity 80 GB)" in text
