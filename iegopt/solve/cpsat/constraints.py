@@ -57,13 +57,13 @@ def preferred(variables: Variables, rule: Affinity) -> cp_model.IntVar:
     return broken
 
 
-def budget(variables: Variables, only_if: Literal = None) -> None:
-    """Σ time[o]·x[o] ≤ budget over the stages of the budget."""
+def budget(variables: Variables, limit: int, only_if: Literal = None) -> None:
+    """Σ time[o]·x[o] ≤ limit over the stages of the budget."""
     problem = variables.problem
     own = [o for v in problem.budget_stages for o in variables.options[v].tolist()]
     times = problem.options.time[own].tolist()
     row = cp_model.LinearExpr.weighted_sum([variables.x[o] for o in own], times)
-    _enforce(variables.model.add(row <= problem.budget), only_if)
+    _enforce(variables.model.add(row <= limit), only_if)
 
 
 def finish(variables: Variables, edges: Sequence[EdgeVariables], latest: Ints) -> dict[int, cp_model.IntVar]:

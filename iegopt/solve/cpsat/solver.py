@@ -20,7 +20,7 @@ from iegopt.solve.loads import device_loads, latest_finish, shared_weights
 from iegopt.solve.result import Params, Result
 from iegopt.solve.surcharges import allowed_of, edge_terms
 
-__all__ = ["careful_solver", "run"]
+__all__ = ["careful_solver", "run", "satisfiable"]
 
 Ints = npt.NDArray[np.int64]
 
@@ -76,16 +76,32 @@ def careful_solver() -> cp_model.CpSolver:
     return solver
 
 
-def _formulate(problem: Problem) -> tuple[Variables, Objective]:
-    """The whole model: variables, constraints, objective."""
+def satisfiable(problem: Problem, time_limit: float | None) -> bool | None:
+    """Whether any placement keeps the hard constraints; ``None`` where ``time_limit`` seconds do not tell."""
+    if no_option(problem) is not None:
+        return False
+    variables = _formulate(problem, priced=False)[0]
+    solver = careful_solver()
+    solver.parameters.num_workers = 1
+    if time_limit is not None:
+        solver.parameters.max_time_in_seconds = time_limit
+    status = solver.solve(variables.model)
+    if status == cp_model.MODEL_INVALID:
+        raise BackendError(f"CP-SAT refused the model: {variables.model.validate()}")
+    return None if status == cp_model.UNKNOWN else bool(status != cp_model.INFEASIBLE)
+
+
+def _formulate(problem: Problem, *, priced: bool = True) -> tuple[Variables, Objective]:
+    """The whole model: variables, constraints and, where it is ``priced``, everything that costs."""
     options = [allowed_of(problem, v) for v in range(problem.V)]
     variables = Variables(problem, options)
     latest = latest_finish(problem)
     edges = []
     for e in range(problem.E):
         u, v = int(problem.edges.source[e]), int(problem.edges.target[e])
-        terms = edge_terms(problem, e, bool(latest[v] < NO_LIMIT), options[u], options[v])
-        edges.append(variables.edge(terms))
+        timed = bool(latest[v] < NO_LIMIT)
+        if timed or priced:
+            edges.append(variables.edge(edge_terms(problem, e, timed, options[u], options[v])))
     loads = device_loads(problem, options)
     weights = shared_weights(problem, options)
     loaded = {k: variables.loaded(weights[k]) for k in sorted({k for load in loads for k in load.keys.tolist()})}
@@ -93,17 +109,16 @@ def _formulate(problem: Problem) -> tuple[Variables, Objective]:
         constraints.memory(variables, load, loaded)
     penalties = []
     for rule in problem.affinities:
-        if not rule.required:
+        if not rule.required and priced:
             penalties.append((constraints.preferred(variables, rule), rule.penalty))
-        elif rule.apart:
-            constraints.apart(variables, rule)
-        else:
-            constraints.together(variables, rule)
+        elif rule.required:
+            state = constraints.apart if rule.apart else constraints.together
+            state(variables, rule)
     if problem.has_path_limits:
         constraints.finish(variables, edges, latest)
     if problem.budget < NO_LIMIT:
-        constraints.budget(variables)
-    return variables, minimise(variables, edges, penalties)
+        constraints.budget(variables, problem.budget)
+    return variables, minimise(variables, edges, penalties) if priced else Objective(0, 1, 0)
 
 
 class _Watch(cp_model.CpSolverSolutionCallback):
