@@ -9,9 +9,9 @@ import numpy as np
 import numpy.typing as npt
 
 from iegopt.explain.core import Core, infeasible_core
-from iegopt.explain.rules import Rule, relaxed
 from iegopt.problem.arrays import TICKS_PER_SECOND, Problem
 from iegopt.problem.topology import LEVEL_NAMES
+from iegopt.solve.rules import Rule, relaxed
 
 __all__ = ["Conflict", "describe", "find_conflict"]
 

@@ -15,9 +15,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from iegopt.explain.rules import Rule, relaxed, rules_of
 from iegopt.problem.arrays import Problem
 from iegopt.solve.evaluate import feasible
+from iegopt.solve.rules import Rule, relaxed, rules_of
 
 __all__ = ["Core", "infeasible_core"]
 
@@ -125,7 +125,7 @@ def _broken_alone(problem: Problem, stage: int) -> dict[Rule, Bools]:
 
 def _assumption_core(problem: Problem, until: float | None) -> list[Rule] | None:
     """CP-SAT's core over one enforcement literal per rule; ``None`` without one."""
-    from iegopt.explain.assumptions import core
+    from iegopt.solve.cpsat.assumptions import core
 
     left = None if until is None else max(0.0, until - time.monotonic())
     return core(problem, left)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 from ortools.sat.python import cp_model
 
-from iegopt.explain.rules import Rule, relaxed, rules_of
 from iegopt.problem.arrays import NO_LIMIT, Problem
 from iegopt.solve.cpsat import constraints
 from iegopt.solve.cpsat.solver import careful_solver
 from iegopt.solve.cpsat.variables import EdgeVariables, Variables
 from iegopt.solve.loads import device_loads, latest_finish, shared_weights
+from iegopt.solve.rules import Rule, relaxed, rules_of
 from iegopt.solve.surcharges import edge_terms
 
 __all__ = ["core"]
