@@ -31,9 +31,11 @@ _GROUPS = (planning, solving, compiling, models, instances)
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit code, raises nothing (``--help`` included)."""
-    for stream in (sys.stdout, sys.stderr):
-        if hasattr(stream, "reconfigure"):
-            stream.reconfigure(errors="replace")  # a terminal without Greek letters
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:  # closed by the shell: >&-
+            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115 - as long as the process
+        elif hasattr(getattr(sys, name), "reconfigure"):
+            getattr(sys, name).reconfigure(errors="replace")  # a terminal without Greek letters
     try:
         code = _run(sys.argv[1:] if argv is None else argv)
         sys.stdout.flush()
@@ -46,6 +48,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         _forget_stdout()
         return 141
+    except OSError as error:  # files are opened where they are named in the message; what is left is stdout
+        _forget_stdout()
+        note(f"cannot write the answer: {error.strerror or error}")
+        return 1
     except InternalError as error:
         return _internal(error)
     except IegoptError as error:

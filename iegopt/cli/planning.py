@@ -49,7 +49,11 @@ def _plan(arguments: argparse.Namespace) -> int:
 
     with busy(f"planning {request.id} on {cluster.name}"):
         answer = Planner(cluster).plan(
-            request, deadline_ms=arguments.deadline_ms, solver=arguments.solver, params=params(arguments)
+            request,
+            deadline_ms=arguments.deadline_ms,
+            solver=arguments.solver,
+            params=params(arguments),
+            explained=arguments.json or arguments.html is not None or not arguments.quiet,
         )
     if arguments.html is not None:
         if isinstance(answer, Plan):

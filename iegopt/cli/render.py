@@ -13,7 +13,7 @@ from rich.tree import Tree
 
 from iegopt.cli import rows
 from iegopt.cli.cluster_tree import Branch, cluster_tree
-from iegopt.cli.format import dollars, percent, plain, quantity, seconds, sentence_list
+from iegopt.cli.format import dollars, percent, plain, seconds
 
 if TYPE_CHECKING:
     from iegopt.devices import Device
@@ -53,7 +53,10 @@ def headline(answer: Mapping[str, Any], name: str, about: str, proof: str | None
     text = Text(plain(answer["status"]), style=_STATUS.get(answer["status"], "bold"))
     text = Text.assemble(text, f"  {plain(name)} {about}\n")
     facts = [] if answer["objective"] is None else [f"objective {seconds(answer['objective'])}"]
-    facts.append("no bound" if answer["bound"] is None else f"bound {seconds(answer['bound'])}")
+    if answer["bound"] is not None:
+        facts.append(f"bound {seconds(answer['bound'])}")
+    elif facts:
+        facts.append("no bound")
     if answer["gap"] is not None:
         facts.append(f"gap {percent(answer['gap'])}")
     if proof:
@@ -68,13 +71,12 @@ def render_no_plan(answer: NoPlan) -> Iterator[RenderableType]:
     yield header(answer)
     if not answer.conflicts:
         return
-    yield Text("These constraints cannot hold together; lifting any one of them would do:")
+    one = len(answer.conflicts) == 1
+    yield Text(f"\n{'This constraint cannot' if one else 'These constraints cannot all'} be kept:")
     for number, conflict in enumerate(answer.conflicts, 1):
-        text = Text(f"  {number}. ")
-        text.append(_title(conflict), style="bold")
-        text.append(f": {plain(str(conflict.get('sentence', '')))}")
-        numbers = _numbers(conflict)
-        yield text.append(f" ({numbers})", style="dim") if numbers else text
+        yield Text.assemble(f"  {number}. ", (plain(conflict["rule"]), "bold"), f": {plain(conflict['sentence'])}")
+    if not one:
+        yield Text("Lifting any one of them is enough." if all(c["minimal"] for c in answer.conflicts) else "")
 
 
 def table(title: str, *columns: tuple[str, str]) -> Table:
@@ -137,18 +139,3 @@ def _filled(part: rows.Rows) -> Table:
     for row in part.cells:
         made.add_row(*map(plain, row))
     return made
-
-
-def _title(conflict: dict[str, Any]) -> str:
-    where = conflict.get("where")
-    return plain(f"{conflict.get('rule', 'constraint')}{f' of {where}' if where else ''}")
-
-
-def _numbers(conflict: dict[str, Any]) -> str:
-    unit = conflict.get("unit")
-    facts = [
-        f"{key} {quantity(conflict[key], unit)}"
-        for key in ("requested", "used", "allowed", "capacity")
-        if conflict.get(key) is not None
-    ]
-    return sentence_list(facts)
