@@ -92,12 +92,7 @@ def table(title: str, *columns: tuple[str, str]) -> Table:
 
 def _stages(plan: Plan, width: int) -> Iterator[Table]:
     """One table, or two where the terminal is narrow."""
-    places = rows.places(plan)
-    if all(stage.sla is None for stage in plan.stages):
-        at = places.heads.index("SLA|")
-        cells = tuple((*row[:at], *row[at + 1 :]) for row in places.cells)
-        places = rows.Rows(places.title, (*places.heads[:at], *places.heads[at + 1 :]), cells)
-    cost = rows.cost(plan)
+    places, cost = rows.places(plan), rows.cost(plan)
     for part in [places.beside(cost)] if width >= _WIDE else [places, cost]:
         yield _filled(part)
 

@@ -32,15 +32,17 @@ class Rows:
 
 
 def places(plan: Plan) -> Rows:
-    """Every stage: where, as what, how long, what bounds it."""
-    heads = ("stage", "kind", "site", "device", "variant", "time|", "SLA|", "bottleneck", "memory|", "of site|")
+    """Every stage: where, as what, how long, what bounds it; the SLAs where any stage has one."""
+    with_sla = any(stage.sla is not None for stage in plan.stages)
     cells = [
         (
-            s.id, s.kind, s.site, s.device_model, s.variant, seconds(s.time), seconds(s.sla), s.bottleneck,
-            data(s.memory), percent(s.capacity_ratio),
+            s.id, s.kind, s.site, s.device_model, s.variant, seconds(s.time), *([seconds(s.sla)] if with_sla else []),
+            s.bottleneck, data(s.memory), percent(s.capacity_ratio),
         )
         for s in plan.stages
     ]  # fmt: skip
+    sla = ("SLA|",) if with_sla else ()
+    heads = ("stage", "kind", "site", "device", "variant", "time|", *sla, "bottleneck", "memory|", "of site|")
     return Rows("Stages", heads, tuple(cells))
 
 

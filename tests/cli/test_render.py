@@ -67,13 +67,23 @@ def test_no_sla_no_column(capsys: pytest.CaptureFixture[str], plan_of: Plans, cl
     )
 
 
-def test_conflicts_are_numbered_with_their_numbers(capsys: pytest.CaptureFixture[str]) -> None:
-    conflict = {
-        "rule": "memory", "where": "gpu-0", "requested": 150e9, "capacity": 80e9, "unit": "B",
-        "sentence": "prefill and decode together do not fit",
-    }  # fmt: skip
-    answer = NoPlan("r", "lab", "infeasible", None, "auto", 0.01, "", None, (conflict,))
-    show(*render_no_plan(answer))
-    text = capsys.readouterr().out
-    assert "infeasible  r on lab" in text
-    assert "1. memory of gpu-0: prefill and decode together do not fit (requested 150 GB and capacity 80 GB)" in text
+def test_conflicts_are_numbered(capsys: pytest.CaptureFixture[str]) -> None:
+    conflicts = [
+        {"rule": "memory", "sentence": "gpu-0 has 80 GB free; a and b need 150 GB", "minimal": True},
+        {"rule": "affinity", "sentence": "a and b have to be on one and the same site", "minimal": True},
+    ]
+    for number in (1, 2):
+        answer = NoPlan("r", "lab", "infeasible", None, "auto", 0.01, "", None, tuple(conflicts[:number]))
+        show(*render_no_plan(answer))
+        lines = capsys.readouterr().out.splitlines()
+        assert lines[0] == "infeasible  r on lab"
+        assert "  1. memory: gpu-0 has 80 GB free; a and b need 150 GB" in lines
+        assert ("  2. affinity: a and b have to be on one and the same site" in lines) == (number == 2)
+        assert ("Lifting any one of them is enough." in lines) == (number == 2)
+
+
+def test_unknown_has_no_conflicts(capsys: pytest.CaptureFixture[str]) -> None:
+    show(*render_no_plan(NoPlan("r", "lab", "unknown", 1.5, "auto", 2.0, "stopped by the deadline", None, ())))
+    assert capsys.readouterr().out.splitlines() == [
+        "unknown  r on lab", "bound 1.5 s · solver auto, 2 s", "stopped by the deadline",
+    ]  # fmt: skip
