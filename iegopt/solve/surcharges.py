@@ -176,6 +176,8 @@ def _meeting_ticks(problem: Problem, edge: int, source: Ints, tier: int, k: Ints
 
 
 def _by_group(group: Ints, options: Ints) -> dict[int, Ints]:
+    if not group.size:
+        return {}
     order = np.argsort(group, kind="stable")
     labels, starts = np.unique(group[order], return_index=True)
     return dict(zip(labels.tolist(), np.split(options[order], starts[1:]), strict=True))

@@ -1,0 +1,96 @@
+"""The mixed-integer programme: bounds that hold, cuts for what only floats allow, missing engines."""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+
+import numpy as np
+import pytest
+
+from iegopt.errors import BackendError
+from iegopt.problem.families import generate
+from iegopt.solve.brute import Brute
+from iegopt.solve.cpsat.solver import run as run_cpsat
+from iegopt.solve.evaluate import feasible
+from iegopt.solve.milp import Milp
+from iegopt.solve.milp import solver as milp
+from iegopt.solve.milp.backends import Answer
+from iegopt.solve.milp.objective import Objective
+from iegopt.solve.result import Params, Result, Status
+from tests.solve.random_problems import random_problem
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_highs_proves_what_cp_sat_proves(seed: int) -> None:
+    problem = generate("agent", 8, 32, "tight", seed)
+    one, other = milp.run_highs(problem, Params(), None), run_cpsat(problem, Params(), None)
+    assert one.status is other.status is Status.OPTIMAL
+    assert one.objective == other.objective
+    assert one.bound is not None
+    assert other.objective is not None
+    assert other.objective * (1 - 1e-6) <= one.bound <= other.objective
+
+
+def test_a_plan_that_only_tolerances_allow_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    problem = generate("chain", 8, 32, "tight", 0)
+    options, real, wrong = problem.options, milp.solve, []
+    site = options.site[np.flatnonzero(problem.allowed)[0]]
+
+    def careless(engine: object, variables: object, *rest: object) -> Answer:
+        answer = real(engine, variables, *rest)
+        if not wrong and answer.values is not None:
+            everything_here = [0.0] * len(answer.values)
+            for v in range(problem.V):
+                own = options.of(v)
+                at = [o for o in range(own.start, own.stop) if options.site[o] == site and problem.allowed[o]]
+                everything_here[variables.x[at[0] if at else own.start]] = 1.0
+            wrong.append(everything_here)
+            return Answer(everything_here, None, False)
+        return answer
+
+    monkeypatch.setattr(milp, "solve", careless)
+    result = milp.run_highs(problem, Params(), None)
+    assert wrong
+    assert result.choice is not None
+    assert feasible(problem, result.choice)
+    assert result.objective == run_cpsat(problem, Params(), None).objective
+
+
+def test_a_dual_bound_comes_back_below_itself() -> None:
+    priced = Objective({}, constant=10**9, unit=1000.0, least=10**9)
+    assert 10**9 + 5 * 10**8 - 60 <= priced.bound_ticks(5e5) <= 10**9 + 5 * 10**8
+    assert priced.bound_ticks(-1.0) == 10**9
+    assert priced.bound_ticks(float("-inf")) == 10**9
+
+
+@pytest.mark.parametrize("name", ["milp", "milp-cbc"])
+def test_a_hint_is_never_lost(name: str) -> None:
+    for seed in range(10):
+        problem = random_problem(seed)
+        truth = Brute().solve(problem, Params(), None)
+        if truth.choice is None:
+            continue
+        run = milp.run_highs if name == "milp" else milp.run_cbc
+        result: Result = run(problem, Params(), truth.choice)
+        assert result.objective == truth.objective, f"seed {seed}"
+
+
+def test_a_missing_pulp_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pulp", None)
+    with pytest.raises(BackendError, match="pip install pulp"):
+        milp.run_highs(generate("chain", 4, 8, "slack", 0), Params(), None)
+
+
+def test_what_pulp_would_build_for_minutes_is_refused() -> None:
+    problem = generate("chain", 4, 8, "slack", 0)
+    assert Milp("milp").supports(problem) is None
+    many = dataclasses.replace(
+        problem,
+        edges=dataclasses.replace(
+            problem.edges, source=np.zeros(10**5, dtype=np.int64), target=np.ones(10**5, np.int64)
+        ),
+    )
+    reason = Milp("milp").supports(many)
+    assert reason is not None
+    assert "coefficients" in reason
