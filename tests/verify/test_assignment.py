@@ -1,0 +1,103 @@
+"""The verifier of problems: exact values, and one tick or byte too little is exactly one violation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from iegopt.problem.arrays import Problem
+from iegopt.solve import evaluate
+from iegopt.verify.assignment import check_assignment
+from tests.solve.random_problems import random_problem
+from tests.verify.small import CHOICE, MAKESPAN, OBJECTIVE, TICKS, tight_problem
+
+
+def test_the_tight_plan_is_good() -> None:
+    report = check_assignment(tight_problem(), CHOICE)
+    assert report.ok
+    assert report.objective == round(OBJECTIVE * TICKS)
+    assert report.makespan == round(MAKESPAN * TICKS)
+
+
+def less(name: str, at: int) -> Callable[[Problem], Problem]:
+    def change(problem: Problem) -> Problem:
+        array = getattr(problem, name).copy()
+        array[at] -= 1
+        changes: dict[str, Any] = {name: array}
+        return replace(problem, **changes)
+
+    return change
+
+
+def option(name: str, at: int) -> Callable[[Problem], Problem]:
+    def change(problem: Problem) -> Problem:
+        array = getattr(problem.options, name).copy()
+        array[at] += 1
+        changes: dict[str, Any] = {name: array}
+        return replace(problem, options=replace(problem.options, **changes))
+
+    return change
+
+
+BROKEN: list[tuple[Callable[[Problem], Problem], str, str, float | str, float | str]] = [
+    (less("capacity", 0), "memory", "g0", 126, 125),
+    (less("capacity", 1), "memory", "g1", 106, 105),
+    (option("share", 2), "memory", "g1", 107, 106),
+    (less("sla", 0), "sla", "a", TICKS, TICKS - 1),
+    (less("finish_by", 1), "finish_by", "b", 2_500_000_000, 2_499_999_999),
+    (lambda p: replace(p, deadline=p.deadline - 1), "deadline", "c", 4 * TICKS, 4 * TICKS - 1),
+    (lambda p: replace(p, budget=p.budget - 1), "budget", "a, c", 2 * TICKS, 2 * TICKS - 1),
+    (
+        lambda p: replace(p, affinities=(replace(p.affinities[0], level=0), *p.affinities[1:])),
+        "affinity",
+        "a, b",
+        "g0, g1",
+        "together",
+    ),
+    (
+        lambda p: replace(p, affinities=(replace(p.affinities[0], apart=True), *p.affinities[1:])),
+        "affinity",
+        "a, b",
+        "g0, g1",
+        "apart",
+    ),
+]
+
+
+@pytest.mark.parametrize(("change", "rule", "where", "used", "allowed"), BROKEN)
+def test_one_unit_too_little_is_one_violation(
+    change: Callable[[Problem], Problem], rule: str, where: str, used: float | str, allowed: float | str
+) -> None:
+    report = check_assignment(change(tight_problem()), CHOICE)
+    assert [(v.rule, v.where, v.used, v.allowed) for v in report.violations] == [(rule, where, used, allowed)]
+
+
+def test_shared_weights_of_two_devices_count_on_both() -> None:
+    problem = option("weight_share", 4)(tight_problem())
+    assert [v.where for v in check_assignment(problem, CHOICE).violations] == ["g0", "g1"]
+
+
+@pytest.mark.parametrize(("choice", "where"), [([0, 0, 4], "b"), ([0, 2, 6], "c"), ([-1, 2, 4], "a")])
+def test_an_option_of_another_stage(choice: list[int], where: str) -> None:
+    report = check_assignment(tight_problem(), choice)
+    assert [(v.rule, v.where) for v in report.violations] == [("option", where)]
+    assert report.objective is None
+
+
+def test_a_stage_that_is_missing() -> None:
+    assert [v.rule for v in check_assignment(tight_problem(), CHOICE[:2]).violations] == ["stage"]
+
+
+@pytest.mark.parametrize("seed", range(150))
+def test_it_agrees_with_evaluate(seed: int) -> None:
+    problem, rng = random_problem(seed), np.random.default_rng(seed)
+    for _ in range(10):
+        choice = rng.integers(problem.options.ptr[:-1], problem.options.ptr[1:])
+        report = check_assignment(problem, choice.tolist())
+        assert report.objective == evaluate.objective(problem, choice)
+        assert report.makespan == evaluate.finish_times(problem, choice).max()
+        assert report.ok == evaluate.feasible(problem, choice)
