@@ -32,6 +32,8 @@ __all__ = [
 
 _PLAIN_WIDTH = 140
 """Columns of a table where there is no terminal to ask."""
+_LEAST_WIDTH = 80
+"""Below this a table would lose columns; the terminal wraps it instead."""
 _SUFFIXES = (".yaml", ".yml", ".json", ".gz")
 
 
@@ -41,8 +43,10 @@ def terminal() -> Console:
 
     from rich.console import Console
 
-    width = None if sys.stdout.isatty() or os.environ.get("COLUMNS") else _PLAIN_WIDTH
-    return Console(width=width, markup=False, highlight=False, emoji=False, soft_wrap=False)
+    asked = sys.stdout.isatty() or os.environ.get("COLUMNS")
+    console = Console(width=None if asked else _PLAIN_WIDTH, markup=False, highlight=False, emoji=False)
+    console.width = max(console.width, _LEAST_WIDTH)
+    return console
 
 
 def show(*parts: RenderableType) -> None:

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
 __all__ = ["header", "headline", "render_no_plan", "render_plan", "table"]
 
-_WIDE = 170
+_WIDE, _NARROW = 170, 120
+"""Columns from which the stages and their cost are one table, and below which they are three."""
 _STATUS = {"optimal": "bold green", "feasible": "bold yellow", "infeasible": "bold red", "unknown": "bold magenta"}
 
 
@@ -91,10 +92,14 @@ def table(title: str, *columns: tuple[str, str]) -> Table:
 
 
 def _stages(plan: Plan, width: int) -> Iterator[Table]:
-    """One table, or two where the terminal is narrow."""
+    """One table, or two or three where the terminal is narrow."""
     places, cost = rows.places(plan), rows.cost(plan)
-    for part in [places.beside(cost)] if width >= _WIDE else [places, cost]:
-        yield _filled(part)
+    if width >= _WIDE:
+        yield _filled(places.beside(cost))
+        return
+    where = places.heads.index("time|")
+    yield from map(_filled, places.split(where, "Time and memory") if width < _NARROW else [places])
+    yield _filled(cost)
 
 
 def _totals(plan: Plan) -> Table:

@@ -25,6 +25,11 @@ class Rows:
     heads: tuple[str, ...]
     cells: tuple[tuple[str, ...], ...]
 
+    def split(self, at: int, title: str) -> tuple[Rows, Rows]:
+        """The columns before and from ``at``, the first one in both; ``title`` is the second's."""
+        left = Rows(self.title, self.heads[:at], tuple(row[:at] for row in self.cells))
+        return left, Rows(title, self.heads[:1] + self.heads[at:], tuple(row[:1] + row[at:] for row in self.cells))
+
     def beside(self, other: Rows) -> Rows:
         """Both in one table; the first column of ``other``, which is the same, is left out."""
         cells = tuple(a + b[1:] for a, b in zip(self.cells, other.cells, strict=True))

@@ -87,3 +87,12 @@ def test_unknown_has_no_conflicts(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out.splitlines() == [
         "unknown  r on lab", "bound 1.5 s · solver auto, 2 s", "stopped by the deadline",
     ]  # fmt: skip
+
+
+def test_a_tiny_terminal_loses_no_column(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, plan_of: Plans, cluster_with: Clusters
+) -> None:
+    monkeypatch.setenv("COLUMNS", "20")
+    text = rendered(capsys, plan_of(), cluster_with(1, 3), 20, explain=True)
+    assert "…" not in text
+    assert max(map(len, text.splitlines())) <= 80
