@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-import sys
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -13,10 +13,11 @@ from iegopt.problem.families import generate
 from iegopt.solve.brute import Brute
 from iegopt.solve.cpsat.solver import run as run_cpsat
 from iegopt.solve.evaluate import feasible
-from iegopt.solve.milp import Milp
+from iegopt.solve.milp import Milp, backends
 from iegopt.solve.milp import solver as milp
-from iegopt.solve.milp.backends import Answer
+from iegopt.solve.milp.backends import Answer, Engine
 from iegopt.solve.milp.objective import Objective
+from iegopt.solve.milp.variables import Variables
 from iegopt.solve.result import Params, Result, Status
 from tests.solve.random_problems import random_problem
 
@@ -34,10 +35,11 @@ def test_highs_proves_what_cp_sat_proves(seed: int) -> None:
 
 def test_a_plan_that_only_tolerances_allow_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
     problem = generate("chain", 8, 32, "tight", 0)
-    options, real, wrong = problem.options, milp.solve, []
+    options, real = problem.options, backends.solve
+    wrong: list[list[float]] = []
     site = options.site[np.flatnonzero(problem.allowed)[0]]
 
-    def careless(engine: object, variables: object, *rest: object) -> Answer:
+    def careless(engine: Engine, variables: Variables, *rest: Any) -> Answer:
         answer = real(engine, variables, *rest)
         if not wrong and answer.values is not None:
             everything_here = [0.0] * len(answer.values)
@@ -65,7 +67,10 @@ def test_a_dual_bound_comes_back_below_itself() -> None:
 
 
 @pytest.mark.parametrize("name", ["milp", "milp-cbc"])
-def test_a_hint_is_never_lost(name: str) -> None:
+def test_a_hint_is_never_lost(name: Literal["milp", "milp-cbc"]) -> None:
+    reason = backends.missing("HiGHS" if name == "milp" else "CBC")
+    if reason is not None:
+        pytest.skip(reason)
     for seed in range(10):
         problem = random_problem(seed)
         truth = Brute().solve(problem, Params(), None)
@@ -77,9 +82,19 @@ def test_a_hint_is_never_lost(name: str) -> None:
 
 
 def test_a_missing_pulp_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "pulp", None)
+    monkeypatch.setattr(backends, "find_spec", lambda name: None)
+    problem = generate("chain", 4, 8, "slack", 0)
+    assert Milp("milp").supports(problem) == "PuLP is not installed: pip install pulp"
     with pytest.raises(BackendError, match="pip install pulp"):
-        milp.run_highs(generate("chain", 4, 8, "slack", 0), Params(), None)
+        milp.run_highs(problem, Params(), None)
+
+
+def test_pulp_4_without_cbc_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(backends, "version", lambda name: "4.2.0")
+    monkeypatch.setattr(backends, "find_spec", lambda name: None if name == "cbcbox" else name)
+    monkeypatch.setattr("shutil.which", lambda name: None)
+    assert backends.missing("CBC") == "CBC is not installed: pip install 'pulp[cbc]'"
+    assert backends.missing("HiGHS") is None
 
 
 def test_what_pulp_would_build_for_minutes_is_refused() -> None:

@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from iegopt.problem.arrays import Problem
 from iegopt.solve.killable import run_killable
+from iegopt.solve.milp.backends import Engine, missing
 from iegopt.solve.result import Params, Result
 from iegopt.solve.surcharges import unstatable
 
@@ -28,9 +29,13 @@ class Milp:
 
     def __init__(self, name: Literal["milp", "milp-cbc"]) -> None:
         self.name: str = name
+        self._engine: Engine = "HiGHS" if name == "milp" else "CBC"
         self._function = "iegopt.solve.milp.solver:" + ("run_highs" if name == "milp" else "run_cbc")
 
     def supports(self, problem: Problem) -> str | None:
+        reason = missing(self._engine)
+        if reason is not None:
+            return reason
         count = np.bincount(problem.options.stage[problem.allowed], minlength=problem.V)
         terms = 10 * int(count[problem.edges.source].sum() + count[problem.edges.target].sum())
         if problem.topology.pair_latency is None and terms > MOST_TERMS:

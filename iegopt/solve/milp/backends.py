@@ -15,9 +15,12 @@ is asked for it through ``solverModel``, CBC's is read in its log.
 from __future__ import annotations
 
 import re
+import shutil
 import tempfile
 import warnings
 from dataclasses import dataclass
+from importlib.metadata import version
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal
 
@@ -25,7 +28,7 @@ from iegopt.errors import BackendError
 from iegopt.solve.milp.objective import Objective
 from iegopt.solve.milp.variables import Variables
 
-__all__ = ["Answer", "Engine", "solve"]
+__all__ = ["Answer", "Engine", "missing", "solve"]
 
 Engine = Literal["HiGHS", "CBC"]
 
@@ -39,6 +42,18 @@ class Answer:
     infeasible: bool
 
 
+def missing(engine: Engine) -> str | None:
+    """What has to be installed for an engine, found without importing it; ``None`` where all is there."""
+    if find_spec("pulp") is None:
+        return "PuLP is not installed: pip install pulp"
+    if engine == "HiGHS":
+        return None if find_spec("highspy") else "HiGHS is not installed: pip install highspy"
+    bundled = int(version("pulp").split(".")[0]) < 4
+    if bundled or find_spec("cbcbox") or shutil.which("cbc"):
+        return None
+    return "CBC is not installed: pip install 'pulp[cbc]'"
+
+
 def solve(
     engine: Engine, variables: Variables, objective: Objective, time_limit: float | None, threads: int, seed: int
 ) -> Answer:
@@ -49,10 +64,11 @@ def solve(
     BackendError
         PuLP or the engine is not installed, or failed.
     """
-    try:
-        import pulp
-    except ImportError as error:
-        raise BackendError("PuLP is not installed: pip install pulp") from error
+    reason = missing(engine)
+    if reason is not None:
+        raise BackendError(reason)
+    import pulp
+
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*(PULP_CBC_CMD|PuLP 4)", category=DeprecationWarning)
         model, columns = _build(pulp, variables, objective)
@@ -85,8 +101,6 @@ def _build(pulp: Any, variables: Variables, objective: Objective) -> tuple[Any, 
 
 
 def _highs(pulp: Any, model: Any, columns: list[Any], time_limit: float | None, threads: int, seed: int) -> Answer:
-    if not pulp.HiGHS(msg=False).available():
-        raise BackendError("HiGHS is not installed: pip install highspy")
     solver = pulp.HiGHS(
         msg=False, timeLimit=time_limit, threads=threads, gapRel=1e-9, random_seed=seed, output_flag=False
     )
@@ -119,8 +133,6 @@ def _cbc(
             logPath=str(log),
             options=[f"randomCbcSeed {seed}"],
         )
-        if not solver.available():
-            raise BackendError("CBC is not installed: pip install 'pulp[cbc]'")
         solver.tmpDir = folder
         stats = model.solve(solver)
         text = log.read_text(encoding="utf-8", errors="replace")
