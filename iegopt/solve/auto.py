@@ -29,6 +29,7 @@ from iegopt.solve.cpsat import CpSat
 from iegopt.solve.exact.messages import Messages
 from iegopt.solve.exact.relaxation import Relaxation, relaxation, spanning_forest
 from iegopt.solve.exact.tree import relaxed_result
+from iegopt.solve.killable import run_killable
 from iegopt.solve.result import OPTIMALITY_GAP, Params, Result, Status, relative_gap
 from iegopt.solve.search.greedy import Best, backtrack_fitting, first_plans, usable_hint
 from iegopt.solve.search.local import improve, search_feasible
@@ -37,10 +38,14 @@ from iegopt.solve.search.outcome import outcome
 __all__ = ["AutoSolver"]
 
 
+_CPSAT = "iegopt.solve.cpsat.solver:run"
+
 DEFAULT_LIMIT = 60.0
 """Seconds, where no limit is given."""
-_ENGINE_NEEDS = 0.05
-"""Seconds that must be left for an engine to be worth its start."""
+_ENUMERATION_NEEDS, _ENGINE_NEEDS = 0.02, 0.8
+"""Seconds that must be left for trying all combinations, and for an engine, to be worth the start."""
+_ENGINE_GRACE = 0.1
+"""Share of the time left that an engine may be late before it is killed."""
 _SEARCH_SHARE, _SEARCH_MOST = 0.3, 2.0
 """Share of the time left, and seconds at most, for local search before the engine."""
 _ENUMERATED, _ENUMERATED_CELLS = 20_000, 4_000_000
@@ -69,7 +74,7 @@ class AutoSolver:
             return proven
         best, steps = _search(relaxed, first, params, clock)
         done = outcome(relaxed, best, self.name, clock, f"{proven.note}; {steps}")
-        if done.status is Status.OPTIMAL or clock.left < _ENGINE_NEEDS:
+        if done.status is Status.OPTIMAL or clock.left <= 0:
             return done
         return _finish(relaxed, done, params, clock)
 
@@ -77,10 +82,10 @@ class AutoSolver:
 def _search(relaxed: Relaxation, best: Best | None, params: Params, clock: Clock) -> tuple[Best | None, str]:
     """Steps 3: the best plan found, and what was done."""
     rng = random.Random(params.seed)
-    exact_follows = clock.left > 2 * _ENGINE_NEEDS
-    if exact_follows and _enumerable(relaxed.problem, relaxed.problem.allowed):
+    enumeration_follows = clock.left > _ENUMERATION_NEEDS
+    if enumeration_follows and _enumerable(relaxed.problem, relaxed.problem.allowed):
         return best, "few combinations"
-    share = clock.slice(min(_SEARCH_SHARE * clock.left, _SEARCH_MOST)) if exact_follows else clock
+    share = clock.slice(min(_SEARCH_SHARE * clock.left, _SEARCH_MOST)) if clock.left > _ENGINE_NEEDS else clock
     for plan in first_plans(relaxed, share, rng, params.check):
         best = plan if best is None else min(best, plan, key=lambda each: each[0])
         if best[0] == relaxed.bound:
@@ -89,7 +94,7 @@ def _search(relaxed: Relaxation, best: Best | None, params: Params, clock: Clock
         best = search_feasible(relaxed, share, rng, params.check)
     if best is None:
         return None, "construction and repair found no plan"
-    if exact_follows and _enumerable(relaxed.problem, relaxed.prune(best[0])):
+    if enumeration_follows and _enumerable(relaxed.problem, relaxed.prune(best[0])):
         return best, "construction"
     best, kicks = improve(relaxed, best, share, rng, params.check)
     return best, f"construction and {kicks} kicks of local search"
@@ -106,11 +111,12 @@ def _finish(relaxed: Relaxation, done: Result, params: Params, clock: Clock) -> 
         if _enumerable(problem, mask):
             result = Brute().solve(small, dataclasses.replace(params, time_limit=max(0.0, clock.left)), hint)
         else:
-            engine = dataclasses.replace(params, time_limit=max(0.01, clock.left - 0.02))
-            reason = CpSat().supports(small)
+            reason = "no time left" if clock.left < _ENGINE_NEEDS / 2 else CpSat().supports(small)
             if reason is not None:
                 return dataclasses.replace(done, seconds=clock.seconds, note=f"{note}; no cpsat: {reason}")
-            result = CpSat().solve(small, engine, hint)
+            grace = round(_ENGINE_GRACE * clock.left, 2)
+            engine = dataclasses.replace(params, time_limit=clock.left - grace)
+            result = run_killable(_CPSAT, small, engine, hint, solver="cpsat", grace=grace)
     except BackendError as error:
         return dataclasses.replace(done, seconds=clock.seconds, note=f"{note}; {error}")
     note = f"{note}; {result.solver}: {result.note}" if result.note else f"{note}; {result.solver}"

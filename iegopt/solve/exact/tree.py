@@ -24,10 +24,13 @@ TREE_PROOF = "tree messages"
 
 
 class TreeSolver:
-    """Min-plus messages along the edges of a forest; one pass, whatever the time limit."""
+    """Min-plus messages along the edges of a forest; one pass, whatever the time limit.
+
+    Not ``exact``: where a shared limit binds it proves only a bound.
+    """
 
     name = "tree"
-    exact = True
+    exact = False
 
     def supports(self, problem: Problem) -> str | None:
         dropped = spanning_forest(problem).dropped
