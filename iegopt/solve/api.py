@@ -10,15 +10,28 @@ import numpy.typing as npt
 
 from iegopt.errors import InputError, InternalError, UnsupportedProblem
 from iegopt.problem.arrays import Problem
+from iegopt.solve.auto import AutoSolver
 from iegopt.solve.brute import Brute
+from iegopt.solve.cpsat import CpSat
+from iegopt.solve.exact.tree import TreeSolver
+from iegopt.solve.milp import Milp
 from iegopt.solve.protocol import Solver
 from iegopt.solve.result import OPTIMALITY_GAP, Params, Result, Status
+from iegopt.solve.search.greedy import GreedySolver
+from iegopt.solve.search.local import LocalSolver
 from iegopt.verify.assignment import check_assignment
 
 __all__ = ["SOLVERS", "solve"]
 
 SOLVERS: dict[str, Solver] = {
+    "auto": AutoSolver(),
     "brute": Brute(),
+    "tree": TreeSolver(),
+    "greedy": GreedySolver(),
+    "local": LocalSolver(),
+    "cpsat": CpSat(),
+    "milp": Milp("milp"),
+    "milp-cbc": Milp("milp-cbc"),
 }
 """Every solver by name. Back ends are imported inside ``solve`` of the solver that needs them."""
 
