@@ -12,7 +12,7 @@ from iegopt.errors import InputError
 from iegopt.spec.cluster import ClusterSpec
 from iegopt.spec.device import DeviceCard, DeviceCompute, DeviceSpec, Interconnect, Utilization
 from iegopt.spec.explain_error import nearest
-from iegopt.spec.stage import DeviceType
+from iegopt.spec.stage import DeviceType, StageSpec
 
 __all__ = ["Device", "DeviceClass", "expand"]
 
@@ -23,7 +23,8 @@ T = TypeVar("T")
 class DeviceClass:
     """What devices that cost the same have in common; costs are worked out once per class.
 
-    ``vram`` in bytes, ``bandwidth`` and ``io`` in byte/s.
+    ``vram`` in bytes, ``bandwidth`` and ``io`` in byte/s. ``efficiency`` is what the cluster states of the
+    device, ``card_efficiency`` what its card says that LLM stages reach of the card's own rates.
     """
 
     model: str
@@ -34,9 +35,21 @@ class DeviceClass:
     vram: int
     bandwidth: float
     io: float
-    efficiency: float
+    efficiency: float | None
+    card_efficiency: float
     resident: tuple[str, ...] | None
     loading: bool
+
+    def efficiency_for(self, stage: StageSpec) -> float:
+        """What divides the roofline of a stage here.
+
+        The card's figure was measured on work that follows from a model's card; a stage that states its own
+        work, or a cluster that states the device's rates or efficiency, is taken at its word.
+        """
+        if self.efficiency is not None:
+            return self.efficiency
+        derived = stage.model is not None and stage.compute.flops is None
+        return self.card_efficiency if derived else 1.0
 
 
 @dataclass(frozen=True)
@@ -135,7 +148,8 @@ def _class(spec: DeviceSpec, card: DeviceCard | None, where: str) -> DeviceClass
         vram=vram,
         bandwidth=bandwidth,
         io=need(io.bandwidth, card.io.bandwidth if card else None, "io.bandwidth"),
-        efficiency=spec.efficiency or (card.efficiency if card else None) or 1.0,
+        efficiency=spec.efficiency,
+        card_efficiency=(card.efficiency if card and not own_compute else None) or 1.0,
         resident=spec.resident,
         loading=spec.loading,
     )

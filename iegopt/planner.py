@@ -13,8 +13,7 @@ from collections.abc import Callable
 from iegopt import library
 from iegopt.errors import InternalError
 from iegopt.explain import explain
-
-# from iegopt.explain.conflict import find_conflict
+from iegopt.explain.conflict import Conflict, find_conflict
 from iegopt.graph.builder import build_graph
 from iegopt.plan import NoPlan, Plan
 from iegopt.problem.cluster import CompiledCluster
@@ -183,7 +182,8 @@ def _decoded(compiled: Compiled, result: Result, seconds: float) -> Plan:
 
 
 def _no_plan(compiled: Compiled, result: Result, seconds: float, explained: bool) -> NoPlan:
-    conflicts = find_conflict(compiled.problem) if explained and result.status is Status.INFEASIBLE else ()
+    wanted = explained and result.status is Status.INFEASIBLE
+    conflicts = [_with_reasons(compiled, c) for c in find_conflict(compiled.problem)] if wanted else []
     return NoPlan(
         request=compiled.request.id,
         cluster=compiled.cluster.spec.name,
@@ -194,4 +194,18 @@ def _no_plan(compiled: Compiled, result: Result, seconds: float, explained: bool
         note=result.note,
         tier=compiled.tier,
         conflicts=tuple(dataclasses.asdict(conflict) for conflict in conflicts),
+    )
+
+
+def _with_reasons(compiled: Compiled, conflict: Conflict) -> Conflict:
+    """A stage without any option says why every kind of site refused it."""
+    if conflict.rule != "options":
+        return conflict
+    stages = [stage.id for stage in compiled.graph.stages]
+    if conflict.where not in stages:
+        return conflict
+    refused = compiled.stages[stages.index(conflict.where)].refused
+    reasons = "; ".join(f"{reason} ({count} sites)" for reason, count in refused.most_common())
+    return dataclasses.replace(
+        conflict, sentence=f"{conflict.sentence}: {reasons or 'no site of its gang size exists'}"
     )

@@ -23,6 +23,7 @@ __all__ = [
     "FLOP",
     "FLOP_RATE",
     "FRACTION",
+    "RATIO",
     "SECONDS",
     "Dimension",
     "check",
@@ -78,9 +79,7 @@ def _si_units(*tails: str) -> dict[str, Decimal]:
 
 
 BYTES = Dimension("an amount of memory", "40GB", _byte_units(), Decimal(10) ** 18, whole=True)
-BANDWIDTH = Dimension(
-    "a bandwidth", "2TB/s or 100Gbps", {**_byte_units("/s"), **_bit_rates()}, Decimal(10) ** 18
-)
+BANDWIDTH = Dimension("a bandwidth", "2TB/s or 100Gbps", {**_byte_units("/s"), **_bit_rates()}, Decimal(10) ** 18)
 SECONDS = Dimension(
     "a time",
     "200ms",
@@ -91,9 +90,7 @@ SECONDS = Dimension(
     },
     Decimal(10) ** 8,
 )
-FLOP = Dimension(
-    "a number of operations", "120T", _si_units("FLOP", "FLOPs"), Decimal(10) ** 27, bare=True
-)
+FLOP = Dimension("a number of operations", "120T", _si_units("FLOP", "FLOPs"), Decimal(10) ** 27, bare=True)
 FLOP_RATE = Dimension(
     "operations per second",
     "312T",
@@ -105,9 +102,8 @@ COUNT = Dimension(
     "a count", "70B", _powers([("", 0), ("K", 3), ("M", 6), ("B", 9), ("T", 12)]),
     Decimal(10) ** 15, whole=True, bare=True,
 )  # fmt: skip
-FRACTION = Dimension(
-    "a fraction from 0 to 1", "45%", {"": Decimal(1), "%": Decimal("0.01")}, Decimal(1), bare=True
-)
+FRACTION = Dimension("a fraction from 0 to 1", "45%", {"": Decimal(1), "%": Decimal("0.01")}, Decimal(1), bare=True)
+RATIO = Dimension("a ratio", "50%", {"%": Decimal("0.01")}, Decimal(1000))
 DOLLARS_PER_HOUR = Dimension(
     "a price per hour",
     "2.50$/h",
@@ -193,9 +189,7 @@ def _plain(number: Decimal) -> str:
     return text if len(text) <= 24 else format(number.normalize(), "e")
 
 
-def _in_range(
-    text: str, digits: str, unit: str, number: Decimal, dimension: Dimension
-) -> float | int:
+def _in_range(text: str, digits: str, unit: str, number: Decimal, dimension: Dimension) -> float | int:
     if number < 0:
         raise ValueError(f"{text}: expected {dimension.name}, and it cannot be negative")
     if number > dimension.largest:

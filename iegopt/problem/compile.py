@@ -145,8 +145,8 @@ def _degrees(stage: StageSpec, cluster: CompiledCluster) -> tuple[int, ...]:
 def _precisions(stage: StageSpec, request: RequestSpec, preference: Preferred | None) -> frozenset[Precision] | None:
     """Precisions a stage may run in; ``None``: any.
 
-    An LLM stage runs in the requested precision, else in the model's native one (the 16-bit ones stand
-    for each other), and in lower ones only where the fallback policy degrades.
+    An LLM stage runs in the requested precision, else in the model's native one. The 16-bit ones stand for each
+    other where none is requested or a fallback policy has steps; lower ones open only where it degrades.
     """
     asked = stage.compute.precision or (request.precision if stage.type in LLM_KINDS else None)
     if asked is not None:
@@ -156,6 +156,8 @@ def _precisions(stage: StageSpec, request: RequestSpec, preference: Preferred | 
         wanted = SIXTEEN_BIT if native in SIXTEEN_BIT else frozenset({native})
     else:
         return None
+    if preference is not None and preference.policy.preferences and wanted & SIXTEEN_BIT:
+        wanted |= SIXTEEN_BIT
     if preference is not None and preference.degrades:
         most = max(p.bytes for p in wanted)
         return wanted | {p for p in Precision if p.bytes < most}

@@ -46,11 +46,9 @@ def ticks(seconds: float | None) -> int:
 
 
 def without_slack_limits(problem: Problem) -> Problem:
-    """Drop limits that no choice of allowed options can reach, so that solvers need not carry them."""
-    slowest = [
-        int(problem.options.time[problem.options.of(v)][problem.allowed[problem.options.of(v)]].max(initial=0))
-        for v in range(problem.V)
-    ]
+    """Drop limits that no choice of options within their SLAs can reach, so that solvers need not carry them."""
+    within = np.where(problem.options.time <= problem.sla[problem.options.stage], problem.options.time, 0)
+    slowest = [int(within[problem.options.of(v)].max(initial=0)) for v in range(problem.V)]
     budget = sum(slowest[v] for v in problem.budget_stages)
     topology = problem.topology
     if topology.pair_latency is not None and topology.pair_seconds_per_byte is not None:

@@ -161,7 +161,7 @@ def _block(
         device.model,
         Capacity(rate, device.bandwidth, device.io, device.vram),
         _parallelism(stage, size),
-        efficiency=device.efficiency,
+        efficiency=device.efficiency_for(stage),
         parallel_efficiency=parallel_efficiency,
     )
     if not math.isfinite(cost.t0):

@@ -12,7 +12,7 @@ from iegopt import library
 from iegopt.devices import DeviceClass
 from iegopt.errors import InputError
 from iegopt.spec.policy import FallbackPolicy, FallbackStep
-from iegopt.spec.stage import Precision
+from iegopt.spec.stage import SIXTEEN_BIT, Precision
 
 __all__ = ["PREFERRED", "Preferred", "preferred"]
 
@@ -47,7 +47,8 @@ class Preferred:
         return 1 + self.policy.preferences.index(step) if step in self.policy.preferences else None
 
     def _step(self, device: DeviceClass, precision: Precision) -> FallbackStep | None:
-        if self.precision is not None and precision is not self.precision:
+        like = {self.precision, precision}
+        if self.precision is not None and len(like) > 1 and not like <= SIXTEEN_BIT:
             return FallbackStep.PRECISION_DEGRADATION
         if self.family is None or library.compatible((self.family,), device.model):
             return None

@@ -73,7 +73,8 @@ class ClusterSpec(Spec):
     ``links`` gives a link, or the name of a link card, per level. Left out, a domain takes the
     interconnect of its devices and the other levels take the library's default.
     ``parallel_efficiency`` is a tensor-parallel gang's within one domain, ``host_parallel_efficiency``
-    where its devices only share a host's PCIe. ``reference_price`` is $/h; left out, the mean price of the cluster's devices.
+    where its devices only share a host's PCIe. ``reference_price`` is $/h; left out, the mean price of the
+    cluster's devices.
     """
 
     name: Name = "cluster"

@@ -12,9 +12,9 @@ from iegopt.spec.base import Name, Spec
 from iegopt.spec.quantities import (
     Bytes,
     Count,
-    Fraction,
     PositiveBytes,
     PositiveInt,
+    Ratio,
     Seconds,
     SmallInt,
 )  # fmt: skip
@@ -79,7 +79,7 @@ class FallbackPolicy(Spec):
 
     strategy: Literal["ordered_preference"] = "ordered_preference"
     preferences: tuple[FallbackStep, ...] = tuple(FallbackStep)
-    max_latency_increase: Fraction = 0.5
+    max_latency_increase: Ratio = 0.5
 
     @model_validator(mode="after")
     def _no_step_twice(self) -> Self:

@@ -10,6 +10,7 @@ type             kept in     written as
 ``FlopRate``     FLOP/s      ``312T``
 ``Count``        1           ``70B``, ``4096``
 ``Fraction``     1           ``45%``, ``0.45``
+``Ratio``        1           ``150%``
 ``DollarsPerHour``  $/h      ``2.50$/h``
 ===============  ==========  =======================
 
@@ -36,6 +37,7 @@ __all__ = [
     "PositiveBandwidth",
     "PositiveBytes",
     "PositiveInt",
+    "Ratio",
     "Seconds",
     "SmallInt",
 ]
@@ -77,6 +79,7 @@ Flop = Annotated[float, *_annotations(units.FLOP)]
 FlopRate = Annotated[float, *_annotations(units.FLOP_RATE)]
 Count = Annotated[int, *_annotations(units.COUNT)]
 Fraction = Annotated[float, *_annotations(units.FRACTION)]
+Ratio = Annotated[float, *_annotations(units.RATIO)]
 DollarsPerHour = Annotated[float, *_annotations(units.DOLLARS_PER_HOUR)]
 
 PositiveBytes = Annotated[int, Field(gt=0), *_annotations(units.BYTES)]

@@ -129,7 +129,7 @@ class _Check:
         cost = self.model.stage_cost(
             spec, library.llm(spec.model) if spec.model else None, precision, first.model,
             Capacity(rate, first.bandwidth, first.io, first.vram), shape,
-            efficiency=first.efficiency, parallel_efficiency=self._parallel_efficiency(members),
+            efficiency=first.efficiency_for(spec), parallel_efficiency=self._parallel_efficiency(members),
         )  # fmt: skip
         weights, load_time = cost.weight_bytes, 0.0
         if spec.model is not None and first.resident is not None:
@@ -179,14 +179,12 @@ class _Check:
             return True
         asked = spec.compute.precision or self.request.precision
         wanted = {asked or card.native_precision}
-        if asked is None and card.native_precision in SIXTEEN_BIT:
-            wanted = set(SIXTEEN_BIT)
-        lower = all(precision.bytes < p.bytes for p in wanted) and self._may_degrade()
-        return precision in wanted or lower
-
-    def _may_degrade(self) -> bool:
         policy = self.request.fallback_policy or self.cluster.fallback_policy
-        return policy is not None and "precision_degradation" in policy.preferences
+        steps = policy.preferences if policy is not None else ()
+        if (asked is None or steps) and wanted & SIXTEEN_BIT:
+            wanted |= SIXTEEN_BIT
+        lower = all(precision.bytes < p.bytes for p in wanted) and "precision_degradation" in steps
+        return precision in wanted or lower
 
     @staticmethod
     def _resident(model: str, variant: str, resident: tuple[str, ...]) -> bool:

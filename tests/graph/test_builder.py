@@ -151,7 +151,7 @@ def test_retrieval_without_tools_or_models_hangs_on_the_decode() -> None:
 
 
 def test_long_query_is_cut_to_the_embedding_model() -> None:
-    tools = [{"name": "t", "result_tokens": 5000}]
+    tools = [{"name": "t", "result_tokens": 1500}]
     assert _tokens(_build(agent=_agent(tools=tools, retrieval=RETRIEVAL)), "embedding-1")[1] == 512
 
 

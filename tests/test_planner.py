@@ -1,0 +1,281 @@
+"""From documents to plans: the source's own example, fallback steps, loading, updates, and the way back."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from iegopt.errors import InputError
+from iegopt.plan import NoPlan, Plan
+from iegopt.planner import Planner
+from iegopt.problem.instance import read_instance, to_problem, write_instance
+from iegopt.solve.api import solve
+from iegopt.spec.cluster import ClusterSpec
+from iegopt.spec.device import DeviceSpec
+from iegopt.spec.explain_error import validate
+from iegopt.spec.graph import GraphSpec
+from iegopt.spec.load import load_document
+from iegopt.spec.policy import FallbackPolicy, KvTransferConfig
+from iegopt.spec.request import RequestSpec
+from iegopt.spec.stage import StageSpec
+
+BLOCKS = Path(__file__).parent / "spec" / "blocks"
+
+
+def cluster(*devices: dict[str, Any], **fields: Any) -> ClusterSpec:
+    spec: ClusterSpec = validate(ClusterSpec, {"name": "test", "devices": list(devices), **fields}, "cluster.yaml")
+    return spec
+
+
+def request(**fields: Any) -> RequestSpec:
+    spec: RequestSpec = validate(RequestSpec, fields, "request.yaml")
+    return spec
+
+
+def planned(asked: RequestSpec, on: ClusterSpec, **how: Any) -> Plan:
+    answer = Planner(on).plan(asked, **how)
+    assert isinstance(answer, Plan), answer
+    return answer
+
+
+def _seed_cluster(count: int) -> ClusterSpec:
+    _, device = load_document(BLOCKS / "device.yaml", "device")
+    one: DeviceSpec = device
+    like = [one.model_copy(update={"id": f"gpu-node-{i:02d}"}) for i in range(3, 3 + count)]
+    placed = [d.model_copy(update={"location": d.location.model_copy(update={"host": "h0"})}) for d in like]
+    return ClusterSpec(devices=tuple(placed))
+
+
+def _seed_request() -> RequestSpec:
+    _, node = load_document(BLOCKS / "node.yaml", "node")
+    stage: StageSpec = node
+    return RequestSpec(id="seed", graph=GraphSpec(stages=(stage,)))
+
+
+def test_the_sources_prefill_on_four_of_its_a100s() -> None:
+    """120 TFLOP on 4 x 312 TFLOP/s x 0.9, at 45 % utilisation: 106.8 ms idle, 194.3 ms loaded, SLA 200 ms."""
+    plan = planned(_seed_request(), _seed_cluster(4))
+    prefill = plan.stage("prefill-001")
+    assert prefill.devices == ("gpu-node-03", "gpu-node-04", "gpu-node-05", "gpu-node-06")
+    assert prefill.t0 == pytest.approx(120e12 / (4 * 312e12 * 0.9))
+    assert prefill.time == pytest.approx(prefill.t0 / 0.55)
+    assert prefill.bottleneck == "compute"
+    assert prefill.memory == 48 * 10**9
+    assert prefill.capacity_ratio == pytest.approx(48e9 / (4 * 80e9 * 0.38))
+    fetched = next(t for t in plan.transfers if t.source == "kv:prefill-001")
+    assert fetched.bytes == 8e9
+    assert fetched.path == "domain"
+    assert fetched.raw == pytest.approx(8e9 / 600e9, rel=1e-3)
+
+
+def test_three_of_them_make_no_gang_of_four() -> None:
+    answer = Planner(_seed_cluster(3)).plan(_seed_request())
+    assert isinstance(answer, NoPlan)
+    assert answer.status == "infeasible"
+    assert answer.conflicts
+
+
+def _vendor_cluster(**utilization: str) -> ClusterSpec:
+    def device(model: str) -> dict[str, Any]:
+        return {"id": model.lower(), "model": model, "count": 8, "location": {"host": f"h-{model}"},
+                "utilization": {"memory": utilization.get(model, "0%")}}  # fmt: skip
+
+    models = ("A100-80GB", "H100", "L40S", "MI300X", "Ascend910B")
+    return cluster(*(device(model) for model in models), {"id": "cpu", "model": "cpu-generic-32c"})
+
+
+FULL = "99%"
+STEPS: list[tuple[str | None, dict[str, str], str]] = [
+    ("A100", {}, "preferred"),
+    ("A100", {"A100-80GB": FULL}, "same_vendor_same_series"),
+    ("A100", {"A100-80GB": FULL, "H100": FULL}, "same_vendor_different_series"),
+    ("A100", {"A100-80GB": FULL, "H100": FULL, "L40S": FULL}, "cross_vendor_same_precision"),
+]
+SERIES = {
+    "preferred": {"A100-80GB"},
+    "same_vendor_same_series": {"A100-80GB", "H100"},
+    "same_vendor_different_series": {"A100-80GB", "H100", "L40S"},
+    "cross_vendor_same_precision": {"MI300X", "Ascend910B"},
+}
+
+
+@pytest.mark.parametrize(("family", "full", "tier"), STEPS)
+def test_fallback_steps(family: str, full: dict[str, str], tier: str) -> None:
+    """A lower tier opens only when no feasible plan exists above it (section 7.5)."""
+    asked = request(
+        id="fallback", model="Llama-3.1-8B", precision="fp16", prompt_tokens=500, output_tokens=50,
+        prefer={"device": family}, fallback_policy={"max_latency_increase": "900%"},
+    )  # fmt: skip
+    plan = planned(asked, _vendor_cluster(**full))
+    assert plan.tier == tier
+    assert {plan.stage(name).device_model for name in ("prefill", "decode")} <= SERIES[tier]
+
+
+def test_without_a_policy_only_the_preferred_device_will_do() -> None:
+    asked = request(
+        model="Llama-3.1-8B", precision="fp16", prompt_tokens=500, output_tokens=50, prefer={"device": "A100"}
+    )
+    assert planned(asked, _vendor_cluster()).stage("prefill").device_model == "A100-80GB"
+    answer = Planner(_vendor_cluster(**{"A100-80GB": FULL})).plan(asked)
+    assert isinstance(answer, NoPlan)
+    assert answer.tier == "preferred"
+
+
+def test_precision_degrades_last_and_only_by_policy() -> None:
+    ascend = cluster(
+        {"id": "npu", "model": "Ascend910B", "count": 8, "location": {"host": "h"}},
+        {"id": "cpu", "model": "cpu-generic-32c"},
+    )
+    registry = [
+        {
+            "model": "Llama-2-70B",
+            "variants": [{"precision": "int8", "backend": "CANN", "compatible_devices": ["Ascend910B"]}],
+        }
+    ]
+    asked = dict(model="Llama-2-70B", precision="fp16", prompt_tokens=500, output_tokens=50)
+    only_int8 = ascend.model_copy(update={"execution_path_registry": cluster(
+        {"id": "x", "model": "L4"}, execution_path_registry=registry).execution_path_registry})  # fmt: skip
+    with pytest.raises(InputError, match="no variant in fp16: expected one of int8"):
+        Planner(only_int8).plan(request(**asked))
+    plan = planned(request(**asked, fallback_policy={}), only_int8)
+    assert plan.tier == "precision_degradation"
+    assert plan.stage("prefill").variant == "Llama-2-70B/int8/CANN"
+
+
+def test_max_latency_increase_closes_slow_devices() -> None:
+    """An L4 is far more than half slower than an A100, so the policy never opens it."""
+    both = [
+        {"id": "a", "model": "A100-80GB", "utilization": {"memory": FULL}},
+        {"id": "l", "model": "L4"},
+        {"id": "cpu", "model": "cpu-generic-32c"},
+    ]
+    asked = dict(model="Llama-3.1-8B", precision="fp16", prompt_tokens=500, output_tokens=50, prefer={"device": "A100"})
+    tight = request(**asked, fallback_policy={"max_latency_increase": "50%"})
+    answer = Planner(cluster(*both)).plan(tight)
+    assert isinstance(answer, NoPlan)
+    assert FallbackPolicy().max_latency_increase == 0.5
+
+
+def test_a_variant_that_is_not_resident_pays_its_load_once_in_memory() -> None:
+    """fp16 weights of Llama-3.1-8B are 16.06 GB, over 7 GB/s; prefill and decode share one copy."""
+    base = {"id": "gpu", "model": "A100-80GB"}
+    asked = request(model="Llama-3.1-8B", precision="fp16", prompt_tokens=500, output_tokens=50)
+    host = {"id": "cpu", "model": "cpu-generic-32c"}
+    absent = Planner(cluster({**base, "resident": []}, host)).plan(asked)
+    assert isinstance(absent, NoPlan)
+    resident = planned(asked, cluster({**base, "resident": ["Llama-3.1-8B"]}, host))
+    loaded = planned(asked, cluster({**base, "resident": [], "loading": True}, host))
+    assert resident.stage("prefill").load_time == 0
+    seconds = loaded.stage("prefill").load_time
+    assert seconds == pytest.approx(2 * 8.03e9 / 7e9, rel=0.01)
+    assert loaded.stage("prefill").t0 == pytest.approx(resident.stage("prefill").t0 + seconds)
+    used = {row["where"]: row["used"] for row in loaded.explanation["binding"] if row["rule"] == "memory"}
+    before = {row["where"]: row["used"] for row in resident.explanation["binding"] if row["rule"] == "memory"}
+    assert used["gpu"] - before["gpu"] == pytest.approx(2 * 8.03e9, rel=0.01)
+
+
+def test_updates_equal_a_cluster_that_says_the_same() -> None:
+    gpus = {"id": "gpu", "model": "H100", "count": 4, "location": {"host": "h"}}
+    host = {"id": "cpu", "model": "cpu-generic-32c"}
+    asked = request(model="Llama-3.1-8B", prompt_tokens=2000, output_tokens=100)
+    planner = Planner(cluster(gpus, host))
+    first = planner.plan(asked)
+    for i in range(4):
+        planner.update(f"gpu-{i}", queue=(2, 0.5), used=70 * 10**9)
+    planner.update("cpu", utilisation=0.5)
+    updated = planner.plan(asked)
+    said = planned(
+        asked,
+        cluster(
+            {**gpus, "queue": {"depth": 2, "wait": 0.5}, "utilization": {"memory": "87.5%"}},
+            {**host, "utilization": {"compute": "50%"}},
+        ),
+    )
+    assert isinstance(updated, Plan)
+    assert isinstance(first, Plan)
+    assert updated.objective == said.objective
+    assert updated.placement == said.placement
+    assert updated.objective > first.objective
+
+
+@pytest.mark.parametrize(
+    ("how", "message"),
+    [
+        ({"device": "gpu-9"}, "no device is called gpu-9"),
+        ({"device": "gpu", "used": 10**12}, "expected 0 to 80000000000 bytes"),
+        ({"device": "gpu", "utilisation": 1.5}, "expected 0 to 1"),
+        ({"device": "gpu", "queue": (-1, 1.0)}, "expected .depth, wait., both at least 0"),
+    ],
+)
+def test_updates_are_checked(how: dict[str, Any], message: str) -> None:
+    planner = Planner(cluster({"id": "gpu", "model": "H100"}))
+    with pytest.raises(InputError, match=message):
+        planner.update(**how)
+
+
+@pytest.mark.parametrize("overlap", [False, True])
+def test_the_compiled_instance_has_the_plans_objective(tmp_path: Path, overlap: bool) -> None:
+    """What ``compile`` writes is what was solved: any solver finds the same optimum there."""
+    on = cluster(
+        {"id": "a", "model": "A100-80GB", "count": 4, "location": {"host": "h0"}},
+        {"id": "b", "model": "H100", "count": 4, "location": {"host": "h1", "rack": "r1"}},
+        {"id": "cpu", "model": "cpu-generic-32c", "count": 2},
+    )
+    asked = request(model="Llama-2-70B", prompt_tokens=3500, output_tokens=100, sla={"ttft": "8s", "e2e": "60s"})
+    if overlap:
+        asked = asked.model_copy(
+            update={"kv_transfer_config": KvTransferConfig(overlap_compute=True, chunk_size=10**8)}
+        )
+    planner = Planner(on)
+    plan = planner.plan(asked)
+    assert isinstance(plan, Plan)
+    write_instance(planner.compile(asked).problem, tmp_path / "p.json")
+    problem = to_problem(read_instance(tmp_path / "p.json"))
+    result = solve(problem, "cpsat")
+    assert result.objective is not None
+    assert result.objective / 1e9 == pytest.approx(plan.objective, rel=1e-9)
+
+
+BREAKS: dict[str, tuple[str, dict[str, Any]]] = {
+    "objective": ("claim", {"objective": 1.0}),
+    "makespan": ("claim", {"makespan": 1.0}),
+}
+
+
+def _broken(plan: Plan, stage: str, **change: Any) -> Plan:
+    stages = tuple(dataclasses.replace(s, **change) if s.id == stage else s for s in plan.stages)
+    return dataclasses.replace(plan, stages=stages)
+
+
+def test_the_verifier_of_plans_finds_one_broken_thing_at_a_time() -> None:
+    on = cluster(
+        {"id": "a", "model": "A100-80GB", "count": 2, "location": {"host": "h0"}},
+        {"id": "cpu", "model": "cpu-generic-32c", "count": 2},
+    )
+    asked = request(model="Llama-3.1-8B", prompt_tokens=2000, output_tokens=100)
+    planner = Planner(on)
+    plan = planner.plan(asked)
+    assert isinstance(plan, Plan)
+    assert planner.verify(plan, asked).ok
+
+    def rules(broken: Plan) -> set[str]:
+        return {violation.rule for violation in planner.verify(broken, asked).violations}
+
+    assert rules(dataclasses.replace(plan, objective=plan.objective * 1.001)) == {"claim"}
+    assert rules(dataclasses.replace(plan, makespan=plan.makespan + 0.001)) == {"claim"}
+    assert rules(dataclasses.replace(plan, bound=plan.objective * 1.001)) == {"claim"}
+    assert rules(dataclasses.replace(plan, stages=plan.stages[1:])) == {"stage"}
+    assert rules(_broken(plan, "decode", time=plan.stage("decode").time * 1.01)) == {"claim"}
+    assert rules(_broken(plan, "decode", variant="Llama-3.1-8B/int4/CUDA")) == {"option"}
+    assert rules(_broken(plan, "decode", devices=("nowhere",), site="nowhere")) == {"option"}
+    assert "option" in rules(_broken(plan, "tokenize", devices=("a-0",), site="a-0"))
+    tight = asked.model_copy(update={"sla": asked.sla.model_copy(update={"e2e": plan.makespan - 1e-6})})
+    assert {v.rule for v in planner.verify(plan, tight).violations} == {"deadline"}
+    late = asked.model_copy(update={"sla": asked.sla.model_copy(update={"ttft": 1e-6})})
+    assert {v.rule for v in planner.verify(plan, late).violations} == {"finish_by"}
+    for device in {d for stage in plan.stages for d in stage.devices}:
+        planner.update(device, used=0 if device.startswith("cpu") else 80 * 10**9)
+    assert {v.rule for v in planner.verify(plan, asked).violations} == {"memory"}
