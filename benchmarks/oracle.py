@@ -63,7 +63,7 @@ def compare(seed: int, name: str, tally: Tally) -> None:
     assert result is not None
     tally.seconds += time.perf_counter() - start
     tally.ended[str(result.status)] += 1
-    tally.optimum += result.objective == truth.objective
+    tally.optimum += result.objective is not None and result.objective == truth.objective
     problem_found = disagreement(seed, result) or (incomplete(seed, result) if is_exact(name) else None)
     if problem_found:
         tally.wrong.append(f"seed {seed}: {problem_found}")
@@ -72,7 +72,7 @@ def compare(seed: int, name: str, tally: Tally) -> None:
 def report(tallies: dict[str, Tally], seeds: int) -> None:
     columns = ("optimal", "feasible", "infeasible", "unknown")
     print(
-        f"{'solver':12}{'agreed':>8}"
+        f"{'solver':15}{'agreed':>8}"
         + "".join(f"{c:>11}" for c in columns)
         + f"{'at optimum':>12}{'skipped':>9}{'s':>9}"
     )
@@ -80,7 +80,7 @@ def report(tallies: dict[str, Tally], seeds: int) -> None:
         skipped = sum(tally.unsupported.values())
         counts = "".join(f"{tally.ended[c]:>11}" for c in columns)
         agreed = seeds - skipped - len(tally.wrong)
-        print(f"{name:12}{agreed:>8}{counts}{tally.optimum:>12}{skipped:>9}{tally.seconds:>9.1f}")
+        print(f"{name:15}{agreed:>8}{counts}{tally.optimum:>12}{skipped:>9}{tally.seconds:>9.1f}")
     for name, tally in tallies.items():
         for reason, count in tally.unsupported.most_common():
             print(f"{name}: {count} not supported: {reason}")

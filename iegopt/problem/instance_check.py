@@ -222,6 +222,8 @@ def _check_affinity(read: JsonReader, value: object, stages: int) -> None:
         where = f"affinity[{i}]"
         read.mapping(rule, where, ("stages", "level"), ("apart", "required", "penalty"))
         _check_stage_set(read, rule["stages"], f"{where}.stages", stages)
+        if not rule["stages"]:
+            read.fail(f"{where}.stages", "empty: expected at least one stage")
         if rule["level"] not in levels:
             read.fail(f"{where}.level", f"{shown(rule['level'])}: expected {', '.join(levels)}")
         read.flag(rule.get("apart", False), f"{where}.apart")

@@ -121,7 +121,7 @@ def _stage(problem: Problem, v: int, extensions: set[str]) -> dict[str, Any]:
         extensions.add("finish_by")
         stage["finish_by"] = int(problem.finish_by[v]) / TICKS_PER_SECOND
     keys = options.weight_key[of].tolist()
-    if max(keys) >= 0:
+    if max(keys, default=-1) >= 0:
         extensions.add("weights")
         stage["options"]["weights"] = {
             "key": [f"w{key}" if key >= 0 else None for key in keys],

@@ -241,6 +241,7 @@ MALFORMED: list[tuple[Callable[[dict[str, Any]], None], str, str]] = [
         "a cycle: prefill → decode → prefill",
     ),
     (put([5], "affinity", 0, "stages"), "affinity[0].stages[0]", "5: expected a whole number, 0 to 1"),
+    (put([], "affinity", 0, "stages"), "affinity[0].stages", "at least one stage"),
     (put([0, 0], "affinity", 0, "stages"), "affinity[0].stages", "a stage stands twice"),
     (put("city", "affinity", 0, "level"), "affinity[0].level", "city: expected site, domain"),
     (put("no", "affinity", 0, "apart"), "affinity[0].apart", "expected true or false"),
@@ -335,3 +336,30 @@ def test_infinity_in_a_file_is_refused_where_it_stands(tmp_path: Path) -> None:
     with pytest.raises(SpecError) as caught:
         read_instance(tmp_path / "a.json")
     assert caught.value.where == "stages[0].options.cost[0]"
+
+
+WEIRD: list[Any] = [None, True, -1, 0, 1.5, 10**400, float("nan"), float("inf"), 1e308, "", "x", [], [[]], {}, {"a": 1}]
+
+
+def places(value: Any) -> list[tuple[Any, Any]]:
+    """(container, key) of everything inside a document."""
+    keys = value.keys() if isinstance(value, dict) else range(len(value)) if isinstance(value, list) else ()
+    return [place for key in keys for place in [(value, key), *places(value[key])]]
+
+
+@pytest.mark.parametrize("weird", WEIRD, ids=repr)
+def test_anything_anywhere_is_taken_or_refused_in_one_line(weird: Any) -> None:
+    refusals = 0
+    for i in range(len(places(all_extensions()))):
+        document = all_extensions()
+        container, key = places(document)[i]
+        container[key] = copy.deepcopy(weird)
+        try:
+            problem = to_problem(parse_instance(document))
+        except SpecError as error:
+            refusals += 1
+            assert "\n" not in str(error)
+            assert len(str(error)) < 300
+        else:
+            parse_instance(from_problem(problem).document)
+    assert refusals > 50
