@@ -3,11 +3,14 @@
 1. Best fit along the graph without look-ahead, where the limit may end before the relaxation is solved.
 2. The relaxation: where no shared limit binds on a forest, its choice is optimal and all is done, in the order of a
    millisecond.
-3. Constructions and repair, then local search for a share of the time.
-4. With the best plan as upper bound, the min-marginals drop options with proof. What survives is enumerated where it
+3. Constructions and repair.
+4. On a graph with cycles, elimination over the options that the plan at hand leaves: where no shared limit binds,
+   its choice is optimal.
+5. Local search for a share of the time.
+6. With the best plan as upper bound, the min-marginals drop options with proof. What survives is enumerated where it
    is small, else goes to CP-SAT in a process of its own, with the plan as hint.
 
-A plan dropped by step 4 is worse than the one at hand, so a bound of the smaller problem, or its having no
+A plan dropped by pruning is worse than the one at hand, so a bound of the smaller problem, or its having no
 plan at all, holds for the whole.
 """
 
@@ -26,6 +29,8 @@ from iegopt.problem.restrict import restrict
 from iegopt.solve.brute import Brute
 from iegopt.solve.clock import Clock
 from iegopt.solve.cpsat import CpSat
+from iegopt.solve.evaluate import feasible, objective
+from iegopt.solve.exact.elimination import eliminate
 from iegopt.solve.exact.messages import Messages
 from iegopt.solve.exact.relaxation import Relaxation, relaxation, spanning_forest
 from iegopt.solve.exact.tree import relaxed_result
@@ -72,36 +77,65 @@ class AutoSolver:
         proven = relaxed_result(relaxed, self.name, clock.start)
         if proven.status is not Status.UNKNOWN:
             return proven
-        best, steps = _search(relaxed, first, params, clock)
-        done = outcome(relaxed, best, self.name, clock, f"{proven.note}; {steps}")
+        rng = random.Random(params.seed)
+        share = clock.slice(min(_SEARCH_SHARE * clock.left, _SEARCH_MOST)) if clock.left > _ENGINE_NEEDS else clock
+        best, steps = _construct(relaxed, first, params, share, rng)
+        best, known, how = _eliminated(relaxed, best, clock)
+        steps += how
+        done = outcome(relaxed, best, self.name, clock, f"{proven.note}; {steps}", known)
+        if done.status is not Status.OPTIMAL and best is not None and not _enumeration_follows(relaxed, best, clock):
+            best, kicks = improve(relaxed, best, share, rng, params.check)
+            note = f"{proven.note}; {steps}; {kicks} kicks of local search"
+            done = outcome(relaxed, best, self.name, clock, note, known)
         if done.status is Status.OPTIMAL or clock.left <= 0:
             return done
         return _finish(relaxed, done, params, clock)
 
 
-def _search(relaxed: Relaxation, best: Best | None, params: Params, clock: Clock) -> tuple[Best | None, str]:
-    """Steps 3: the best plan found, and what was done."""
-    rng = random.Random(params.seed)
-    enumeration_follows = clock.left > _ENUMERATION_NEEDS
-    if enumeration_follows and _enumerable(relaxed.problem, relaxed.problem.allowed):
-        return best, "few combinations"
-    share = clock.slice(min(_SEARCH_SHARE * clock.left, _SEARCH_MOST)) if clock.left > _ENGINE_NEEDS else clock
-    for plan in first_plans(relaxed, share, rng, params.check):
+def _construct(
+    relaxed: Relaxation, best: Best | None, params: Params, clock: Clock, rng: random.Random
+) -> tuple[Best | None, str]:
+    """Step 3: a first plan, and how it was found."""
+    for plan in first_plans(relaxed, clock, rng, params.check):
         best = plan if best is None else min(best, plan, key=lambda each: each[0])
         if best[0] == relaxed.bound:
             return best, "construction meets the bound"
     if best is None:
-        best = search_feasible(relaxed, share, rng, params.check)
-    if best is None:
-        return None, "construction and repair found no plan"
-    if enumeration_follows and _enumerable(relaxed.problem, relaxed.prune(best[0])):
-        return best, "construction"
-    best, kicks = improve(relaxed, best, share, rng, params.check)
-    return best, f"construction and {kicks} kicks of local search"
+        best = search_feasible(relaxed, clock, rng, params.check)
+    return best, "construction" if best is not None else "construction and repair found no plan"
+
+
+def _eliminated(
+    relaxed: Relaxation, best: Best | None, clock: Clock
+) -> tuple[Best | None, tuple[int, str] | None, str]:
+    """Step 4: on a graph with cycles, the bound (and often the plan) of elimination over the options that survive.
+
+    Options above the plan at hand are in no better one, so the lesser of that plan and the value is a bound.
+    """
+    problem = relaxed.problem
+    if not relaxed.forest.dropped:
+        return best, None, ""
+    mask = problem.allowed if best is None else relaxed.prune(best[0])
+    found = eliminate(problem, mask, clock)
+    if found is None:
+        return best, None, ""
+    if feasible(problem, found.choice):
+        value = objective(problem, found.choice)
+        if best is None or value < best[0]:
+            best = (value, found.choice)
+    bound = found.value if best is None else min(found.value, best[0])
+    if relaxed.bound is not None:
+        bound = max(bound, relaxed.bound)
+    proof = f"elimination (width {found.width})"
+    return best, (bound, proof), f"; elimination over {int(mask.sum())} of {len(mask)} options"
+
+
+def _enumeration_follows(relaxed: Relaxation, best: Best, clock: Clock) -> bool:
+    return clock.left > _ENUMERATION_NEEDS and _enumerable(relaxed.problem, relaxed.prune(best[0]))
 
 
 def _finish(relaxed: Relaxation, done: Result, params: Params, clock: Clock) -> Result:
-    """Step 4: prove or improve on the options that survive pruning."""
+    """Step 6: prove or improve on the options that survive pruning."""
     problem = relaxed.problem
     mask = problem.allowed if done.objective is None else relaxed.prune(done.objective)
     small, kept = restrict(problem, mask)

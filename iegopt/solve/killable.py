@@ -65,7 +65,9 @@ def run_killable(
     Raises
     ------
     BackendError
-        The engine raised, or its process died, and nothing was found before.
+        The engine raised, or its process died before anything was found.
+    InternalError
+        A bug that showed in the child.
     """
     began = time.monotonic()
     best = Incumbent(problem, solver, hint)
@@ -94,7 +96,7 @@ def run_killable(
                 return dataclasses.replace(result, seconds=time.monotonic() - began)
             elif kind == "error":
                 healthy = True
-                raise BackendError(f"{solver}: {content[0]}")
+                raise content[0]
             elif kind == "died":
                 return _after_death(best, solver, content[0], time.monotonic() - began)
     finally:

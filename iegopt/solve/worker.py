@@ -24,6 +24,7 @@ from typing import IO, Any
 import numpy as np
 import numpy.typing as npt
 
+from iegopt.errors import BackendError, InternalError
 from iegopt.problem.arrays import Problem
 from iegopt.solve.result import Params
 
@@ -122,7 +123,10 @@ def _work(job: Job, send: Callable[..., None]) -> None:
         params = Params(left, job.params.threads, job.params.seed, log, job.params.check)
         result = run(job.problem, params, job.hint, lambda *content: send("progress", *content))
     except Exception as error:  # noqa: BLE001 — the parent raises it again
-        send("error", f"{type(error).__name__}: {error}", traceback.format_exc())
+        ours = isinstance(error, BackendError | InternalError)
+        told = error if ours else BackendError(f"{job.function}: {type(error).__name__}: {error}")
+        told.add_note(traceback.format_exc())
+        send("error", told)
     else:
         send("result", result)
 

@@ -39,6 +39,7 @@ def run(problem: Problem, params: Params, hint: Ints | None, report: Report | No
     if empty is not None:
         return best.infeasible(empty, time.perf_counter() - began)
     variables, priced = _formulate(problem)
+    best.raise_bound(priced.least, "cheapest options")
     if hint is not None and problem.allowed[hint].all():
         variables.hint(hint)
     solver = careful_solver()

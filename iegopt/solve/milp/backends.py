@@ -18,6 +18,7 @@ import re
 import shutil
 import tempfile
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.metadata import version
 from importlib.util import find_spec
@@ -28,9 +29,11 @@ from iegopt.errors import BackendError
 from iegopt.solve.milp.objective import Objective
 from iegopt.solve.milp.variables import Variables
 
-__all__ = ["Answer", "Engine", "missing", "solve"]
+__all__ = ["Answer", "Engine", "Watch", "missing", "solve"]
 
 Engine = Literal["HiGHS", "CBC"]
+Watch = Callable[[list[float] | None, float | None], None]
+"""Receives (values per column or ``None``, dual bound or ``None``) while an engine runs."""
 
 
 @dataclass(frozen=True)
@@ -55,9 +58,15 @@ def missing(engine: Engine) -> str | None:
 
 
 def solve(
-    engine: Engine, variables: Variables, objective: Objective, time_limit: float | None, threads: int, seed: int
+    engine: Engine,
+    variables: Variables,
+    objective: Objective,
+    time_limit: float | None,
+    threads: int,
+    seed: int,
+    watch: Watch,
 ) -> Answer:
-    """Hand the programme to PuLP and solve it.
+    """Hand the programme to PuLP and solve it; with HiGHS, ``watch`` sees solutions and dual bounds on the way.
 
     Raises
     ------
@@ -74,7 +83,7 @@ def solve(
         model, columns = _build(pulp, variables, objective)
         try:
             if engine == "HiGHS":
-                return _highs(pulp, model, columns, time_limit, threads, seed)
+                return _highs(pulp, model, columns, time_limit, threads, seed, watch)
             return _cbc(pulp, model, columns, objective, time_limit, threads, seed)
         except pulp.PulpSolverError as error:
             raise BackendError(f"{engine} through PuLP: {error}") from error
@@ -100,9 +109,39 @@ def _build(pulp: Any, variables: Variables, objective: Objective) -> tuple[Any, 
     return model, columns
 
 
-def _highs(pulp: Any, model: Any, columns: list[Any], time_limit: float | None, threads: int, seed: int) -> Answer:
+def _highs(
+    pulp: Any,
+    model: Any,
+    columns: list[Any],
+    time_limit: float | None,
+    threads: int,
+    seed: int,
+    watch: Watch,
+) -> Answer:
+    from highspy import cb
+
+    exported = model.exported_variables() if hasattr(model, "exported_variables") else model.variables()
+    place = {variable.name: i for i, variable in enumerate(exported)}
+    order = [place.get(f"c{i}") for i in range(len(columns))]
+
+    def callback(kind: Any, message: str, out: Any, given: Any, data: Any) -> None:
+        if kind == cb.HighsCallbackType.kCallbackMipImprovingSolution:
+            found = out.mip_solution
+            watch([0.0 if i is None else float(found[i]) for i in order], None)
+        watch(None, float(out.mip_dual_bound))
+
     solver = pulp.HiGHS(
-        msg=False, timeLimit=time_limit, threads=threads, gapRel=1e-9, random_seed=seed, output_flag=False
+        msg=False,
+        timeLimit=time_limit,
+        threads=threads,
+        gapRel=1e-9,
+        random_seed=seed,
+        output_flag=False,
+        callbackTuple=(callback, None),
+        callbacksToActivate=[
+            cb.HighsCallbackType.kCallbackMipImprovingSolution,
+            cb.HighsCallbackType.kCallbackMipLogging,
+        ],
     )
     model.solve(solver)
     highs = model.solverModel

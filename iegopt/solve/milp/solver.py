@@ -16,7 +16,7 @@ from iegopt.solve.evaluate import device_load
 from iegopt.solve.incumbent import Incumbent, Report, no_option
 from iegopt.solve.loads import device_loads, latest_finish, shared_weights
 from iegopt.solve.milp import constraints
-from iegopt.solve.milp.backends import Answer, Engine, solve
+from iegopt.solve.milp.backends import Engine, solve
 from iegopt.solve.milp.objective import Objective, minimise
 from iegopt.solve.milp.variables import Variables
 from iegopt.solve.result import Params, Result
@@ -46,9 +46,17 @@ def _run(
     if empty is not None:
         return best.infeasible(empty, time.perf_counter() - began)
     variables, priced = _formulate(problem)
+    best.raise_bound(priced.least, "cheapest options")
     if best.objective is not None:
         cutoff = (best.objective - priced.constant) / priced.unit
         variables.add(priced.coefficient, "<=", cutoff + 1e-6 * (1 + abs(cutoff)))
+
+    def watch(values: list[float] | None, bound: float | None) -> None:
+        if values is not None:
+            best.offer(_choice(variables, values))
+        if bound is not None:
+            best.raise_bound(priced.bound_ticks(bound), engine)
+
     while True:
         stats = {"columns": len(variables.upper), "rows": len(variables.rows)}
         if params.log is not None:
@@ -56,7 +64,7 @@ def _run(
         left = None if params.time_limit is None else params.time_limit - (time.perf_counter() - began)
         if left is not None and left <= 0:
             return best.result(time.perf_counter() - began, stats)
-        answer = solve(engine, variables, priced, left, params.threads, params.seed)
+        answer = solve(engine, variables, priced, left, params.threads, params.seed, watch)
         seconds = time.perf_counter() - began
         if answer.infeasible and best.objective is None:
             return best.infeasible(f"{engine} proved that no placement keeps every constraint", seconds, stats)
@@ -64,9 +72,9 @@ def _run(
             best.raise_bound(priced.bound_ticks(answer.bound), engine)
         if params.log is not None:
             params.log(f"{engine}: bound {best.bound} after {seconds:.2f} s")
-        if answer.values is None or best.offer(_choice(variables, answer)):
+        if answer.values is None or best.offer(_choice(variables, answer.values)):
             return best.result(seconds, stats)
-        constraints.no_good(variables, _conflicting(problem, _choice(variables, answer)))
+        constraints.no_good(variables, _conflicting(problem, _choice(variables, answer.values)))
 
 
 def _formulate(problem: Problem) -> tuple[Variables, Objective]:
@@ -98,9 +106,8 @@ def _formulate(problem: Problem) -> tuple[Variables, Objective]:
     return variables, minimise(variables, edges, penalties)
 
 
-def _choice(variables: Variables, answer: Answer) -> Ints:
-    assert answer.values is not None
-    values = np.array(answer.values)
+def _choice(variables: Variables, column_values: list[float]) -> Ints:
+    values = np.array(column_values)
     chosen = [int(own[np.argmax(values[[variables.x[o] for o in own.tolist()]])]) for own in variables.options]
     return np.array(chosen, dtype=np.int64)
 

@@ -21,14 +21,22 @@ def relaxation_proof(relaxed: Relaxation) -> str:
 
 
 def outcome(
-    relaxed: Relaxation, best: tuple[int, npt.NDArray[np.int64]] | None, solver: str, clock: Clock, note: str
+    relaxed: Relaxation,
+    best: tuple[int, npt.NDArray[np.int64]] | None,
+    solver: str,
+    clock: Clock,
+    note: str,
+    proven: tuple[int, str] | None = None,
 ) -> Result:
-    """The best (objective, plan) found, or ``UNKNOWN`` without one."""
-    proof = relaxation_proof(relaxed)
+    """The best (objective, plan) found, or ``UNKNOWN`` without one.
+
+    ``proven`` is a bound in ticks, and what proved it, where something stronger than the relaxation is known.
+    """
+    bound, proof = proven if proven is not None else (relaxed.bound, relaxation_proof(relaxed))
     if best is None:
         note = f"no feasible plan found: {note}"
-        return Result(Status.UNKNOWN, None, None, relaxed.bound, proof, solver, clock.seconds, note)
+        return Result(Status.UNKNOWN, None, None, bound, proof, solver, clock.seconds, note)
     value, plan = best
-    gap = relative_gap(value, relaxed.bound)
+    gap = relative_gap(value, bound)
     status = Status.OPTIMAL if gap is not None and gap <= OPTIMALITY_GAP else Status.FEASIBLE
-    return Result(status, plan, value, relaxed.bound, proof, solver, clock.seconds, note)
+    return Result(status, plan, value, bound, proof, solver, clock.seconds, note)
