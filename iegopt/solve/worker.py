@@ -1,8 +1,7 @@
 """The child process of ``killable``: ``python -m iegopt.solve.worker``, never started by hand.
 
 Standard input carries jobs, the original standard output carries messages, both as length-prefixed
-pickles between a process and its own child. What engines print on file descriptor 1 goes to
-standard error. The child ends when its input does, in the middle of a job too: no orphan outlives its parent.
+pickles between a process and its own child. What engines print is dropped. The child ends when its input does, in the middle of a job too: no orphan outlives its parent.
 """
 
 from __future__ import annotations
@@ -88,9 +87,9 @@ def main() -> None:
     """Take jobs until the input ends."""
     inbox = os.fdopen(os.dup(0), "rb")
     outbox = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)
-    with open(os.devnull, "rb") as nothing:
+    with open(os.devnull, "r+b") as nothing:
         os.dup2(nothing.fileno(), 0)
+        os.dup2(nothing.fileno(), 1)
     jobs: queue.Queue[Job] = queue.Queue()
     threading.Thread(target=_receive, args=(inbox, jobs), daemon=True).start()
     lock = threading.Lock()

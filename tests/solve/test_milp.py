@@ -12,7 +12,7 @@ from iegopt.errors import BackendError
 from iegopt.problem.families import generate
 from iegopt.solve.brute import Brute
 from iegopt.solve.cpsat.solver import run as run_cpsat
-from iegopt.solve.evaluate import feasible
+from iegopt.solve.evaluate import feasible, objective
 from iegopt.solve.milp import Milp, backends
 from iegopt.solve.milp import solver as milp
 from iegopt.solve.milp.backends import Answer, Engine
@@ -31,6 +31,23 @@ def test_highs_proves_what_cp_sat_proves(seed: int) -> None:
     assert one.bound is not None
     assert other.objective is not None
     assert other.objective * (1 - 1e-6) <= one.bound <= other.objective
+
+
+def test_highs_reports_plans_and_bounds_on_the_way() -> None:
+    problem = generate("agent", 8, 256, "tight", 0)
+    plans, bounds = [], []
+
+    def report(choice: object, bound: int | None, proof: str | None) -> None:
+        if choice is not None:
+            plans.append(objective(problem, np.asarray(choice)))
+        else:
+            bounds.append((bound, proof))
+
+    result = milp.run_highs(problem, Params(), None, report)
+    assert plans == sorted(plans, reverse=True)
+    assert plans[-1] == result.objective
+    assert bounds[0][1] == "cheapest options"
+    assert bounds[-1] == (result.bound, "HiGHS")
 
 
 def test_a_plan_that_only_tolerances_allow_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
