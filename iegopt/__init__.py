@@ -61,7 +61,7 @@ _HOME = {
     "write_instance": "iegopt.problem.instance",
 }
 
-__all__ = [*_HOME, "__version__"]  # noqa: PLE0604
+__all__ = [*_HOME, "__version__"]
 
 
 def __getattr__(name: str) -> Any:

@@ -87,8 +87,9 @@ class Plan:
     """The answer to one request on one cluster; ``verify.plan.check`` recomputes all of it.
 
     ``objective`` and ``bound`` are seconds of weighted cost; ``proof`` names what proved the bound.
-    ``termination`` is what the request asks of its executor when a limit is reached. ``tier`` is the fallback step that had to be opened (``"preferred"``, or a step's name; ``None``
-    where no device was preferred). ``explanation`` is filled by ``iegopt.explain``.
+    ``termination`` is what the request asks of its executor when a limit is reached. ``tier`` is the fallback
+    step that had to be opened (``"preferred"``, or a step's name; ``None`` where no device was preferred).
+    ``explanation`` is filled by ``iegopt.explain``.
     """
 
     request: str

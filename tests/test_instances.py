@@ -70,10 +70,6 @@ OPTIMA = {
 }
 """Problem -> optimum in nanoseconds, ``None`` where it is infeasible; the README beside them has it in seconds."""
 
-ABSENT_PREFERENCE = pytest.mark.xfail(
-    reason="the latency of a preferred device that the cluster lacks is taken without its card's efficiency"
-)
-
 
 def planned(request: str) -> Plan:
     cluster = load_cluster(data_dir("instances") / "clusters" / f"{PLANNED_ON[request]}.yaml")
@@ -132,10 +128,7 @@ def test_every_request_is_listed_here() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "request_id",
-    [pytest.param(name, marks=ABSENT_PREFERENCE) if name == "vendor-fallback" else name for name in PLANNED_ON],
-)
+@pytest.mark.parametrize("request_id", PLANNED_ON)
 def test_request_is_planned_where_it_belongs(request_id: str) -> None:
     plan = planned(request_id)
     assert plan.gap is not None
@@ -158,7 +151,6 @@ def test_the_cache_goes_from_prompt_to_token_machines_where_money_counts() -> No
 
 
 @pytest.mark.slow
-@ABSENT_PREFERENCE
 def test_a_full_vendor_falls_back_to_another_in_the_same_precision() -> None:
     plan = planned("vendor-fallback")
     assert plan.tier == "cross_vendor_same_precision"

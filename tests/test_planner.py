@@ -135,7 +135,7 @@ def test_precision_degrades_last_and_only_by_policy() -> None:
             "variants": [{"precision": "int8", "backend": "CANN", "compatible_devices": ["Ascend910B"]}],
         }
     ]
-    asked = dict(model="Llama-2-70B", precision="fp16", prompt_tokens=500, output_tokens=50)
+    asked = {"model": "Llama-2-70B", "precision": "fp16", "prompt_tokens": 500, "output_tokens": 50}
     only_int8 = ascend.model_copy(update={"execution_path_registry": cluster(
         {"id": "x", "model": "L4"}, execution_path_registry=registry).execution_path_registry})  # fmt: skip
     with pytest.raises(InputError, match="no variant in fp16: expected one of int8"):
@@ -152,8 +152,10 @@ def test_max_latency_increase_closes_slow_devices() -> None:
         {"id": "l", "model": "L4"},
         {"id": "cpu", "model": "cpu-generic-32c"},
     ]
-    asked = dict(model="Llama-3.1-8B", precision="fp16", prompt_tokens=500, output_tokens=50, prefer={"device": "A100"})
-    tight = request(**asked, fallback_policy={"max_latency_increase": "50%"})
+    tight = request(
+        model="Llama-3.1-8B", precision="fp16", prompt_tokens=500, output_tokens=50, prefer={"device": "A100"},
+        fallback_policy={"max_latency_increase": "50%"},
+    )  # fmt: skip
     answer = Planner(cluster(*both)).plan(tight)
     assert isinstance(answer, NoPlan)
     assert FallbackPolicy().max_latency_increase == 0.5
@@ -237,12 +239,6 @@ def test_the_compiled_instance_has_the_plans_objective(tmp_path: Path, overlap: 
     result = solve(problem, "cpsat")
     assert result.objective is not None
     assert result.objective / 1e9 == pytest.approx(plan.objective, rel=1e-9)
-
-
-BREAKS: dict[str, tuple[str, dict[str, Any]]] = {
-    "objective": ("claim", {"objective": 1.0}),
-    "makespan": ("claim", {"makespan": 1.0}),
-}
 
 
 def _broken(plan: Plan, stage: str, **change: Any) -> Plan:

@@ -28,9 +28,7 @@ class Measured:
     profile: Profile
     measurement: Measurement
 
-    def seconds(
-        self, tokens: TokenWork, demand: Demand, degree: int, roofline: Roofline, own: float
-    ) -> float:
+    def seconds(self, tokens: TokenWork, demand: Demand, degree: int, roofline: Roofline, own: float) -> float:
         """Seconds of a stage, its fixed time left out.
 
         Parameters
@@ -88,9 +86,7 @@ class Profiles:
                         raise ValueError(f"profiles {other} and {profile.name} both measure {', '.join(map(str, key))}")
                     self._by_key[key] = Measured(profile, measurement)
 
-    def lookup(
-        self, kind: StageKind, model: str, precision: Precision, device: str, degree: int
-    ) -> Measured | None:
+    def lookup(self, kind: StageKind, model: str, precision: Precision, device: str, degree: int) -> Measured | None:
         """The measurement of a key (card names), else ``None``.
 
         fp16 and bf16 stand for each other (same bytes, same rate on every card), and a prefill's measurement
@@ -124,9 +120,7 @@ def decode_fit_seconds(fit: DecodeFit, demand: Demand, degree: int, peaks: Profi
     return work.steps * each + moved / (degree * peaks.peak_bandwidth)
 
 
-def interpolate(
-    grid: dict[tuple[float, float], float], xs: list[float], ys: list[float], x: float, y: float
-) -> float:
+def interpolate(grid: dict[tuple[float, float], float], xs: list[float], ys: list[float], x: float, y: float) -> float:
     """Bilinear in (log x, log y, log value) on a full grid over sorted ``xs`` and ``ys``, for a point inside it."""
     (x0, x1, u), (y0, y1, v) = _cell(x, xs), _cell(y, ys)
     logs = (

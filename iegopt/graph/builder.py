@@ -106,8 +106,7 @@ def growth_template(config: AgentConfig, llm: LlmStages, cards: Cards) -> Growth
     if retrieval is None:
         return GrowthTemplate(llm, config.tools) if config.tools else None
     embedding, rerank = (
-        _card(cards, name) if name is not None else None
-        for name in (retrieval.embedding_model, retrieval.rerank_model)
+        _card(cards, name) if name is not None else None for name in (retrieval.embedding_model, retrieval.rerank_model)
     )
     return GrowthTemplate(llm, config.tools, retrieval, embedding, rerank)
 

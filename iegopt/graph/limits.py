@@ -61,7 +61,8 @@ def _within_context(spec: GraphSpec, cards: Cards) -> None:
         held = stage.tokens.context + stage.tokens.new
         if held > card.max_context:
             raise InputError(
-                f"stage {stage.id}: {held} tokens are more than the context of {card.name}, which ends at {card.max_context}"
+                f"stage {stage.id}: {held} tokens are more than the context of {card.name}, "
+                f"which ends at {card.max_context}"
             )
 
 

@@ -215,9 +215,7 @@ def _tool(name: str, tool: ToolSpec) -> StageSpec:
     )
 
 
-def _retrieval(
-    template: GrowthTemplate, spec: RetrievalSpec, number: int, query: int
-) -> list[tuple[StageSpec, int]]:
+def _retrieval(template: GrowthTemplate, spec: RetrievalSpec, number: int, query: int) -> list[tuple[StageSpec, int]]:
     """The stages of a retrieval in order, each with the bytes that it hands on.
 
     The query is what reached it, cut to what the embedding model takes; a reranker reads query and

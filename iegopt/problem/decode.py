@@ -83,8 +83,8 @@ def _stage(compiled: Compiled, v: int, option: int, start: float, finish: float)
     if v >= len(compiled.graph.stages):
         return StagePlan(
             id=problem.stages[v], kind="kv_location", **place, devices=devices, device_model=first.kind.model,
-            artifact=None, t0=0.0, time=0.0, load_time=0.0, bottleneck="none", time_source="fixed", start=start, finish=finish,
-            memory=0, capacity_ratio=0.0, sla=None, cost=CostSplit(0.0, 0.0, 0.0, 0.0, 0.0),
+            artifact=None, t0=0.0, time=0.0, load_time=0.0, bottleneck="none", time_source="fixed", start=start,
+            finish=finish, memory=0, capacity_ratio=0.0, sla=None, cost=CostSplit(0.0, 0.0, 0.0, 0.0, 0.0),
         )  # fmt: skip
     spec, options = compiled.graph.stages[v], compiled.stages[v]
     i = int(compiled.kept[v][option - int(problem.options.ptr[v])])
@@ -92,10 +92,11 @@ def _stage(compiled: Compiled, v: int, option: int, start: float, finish: float)
     t0, time, money = float(options.t0[i]), float(options.time[i]), float(options.money[i])
     memory = int(options.memory[i]) + math.ceil(block.weight_bytes)
     free = int(compiled.cluster.state.free[problem.topology.devices_of(site)].min()) * len(devices)
+    artifact = block.candidate.variant.artifact_path if block.candidate.variant else None
     spent = dollars(compiled.cluster.reference_price, money)
     return StagePlan(
         id=problem.stages[v], kind=str(spec.type), **place, devices=devices, device_model=first.kind.model,
-        artifact=block.candidate.variant.artifact_path if block.candidate.variant else None, t0=t0, time=time, load_time=block.load_time, bottleneck=block.cost.bottleneck,
+        artifact=artifact, t0=t0, time=time, load_time=block.load_time, bottleneck=block.cost.bottleneck,
         time_source=block.cost.source, start=start, finish=finish, memory=memory,
         capacity_ratio=memory / free if free else 0.0, sla=spec.latency_sla,
         cost=CostSplit(L=t0, T=time, M=money, D=0.0, dollars=spent),

@@ -62,7 +62,7 @@ def _on_card(stage: StageSpec, preference: Preferred, cluster: CompiledCluster) 
             )
             cost = cluster.cost_model.stage_cost(
                 stage, library.llm(stage.model) if stage.model else None, precision, card.name, capacity, gang,
-                parallel_efficiency=cluster.spec.parallel_efficiency,
+                efficiency=card.efficiency or 1.0, parallel_efficiency=cluster.spec.parallel_efficiency,
             )  # fmt: skip
             best = min(best, cost.t0)
     return best

@@ -77,8 +77,13 @@ def test_buffer_is_the_pipeline_depth() -> None:
 @pytest.mark.parametrize(
     ("compression", "kv", "precision", "ratio"),
     [
-        ("none", True, FP16, 1.0), ("int8", True, FP16, 0.5), ("fp8", True, FP16, 0.5), ("int4", True, FP16, 0.25),
-        ("int8", False, FP16, 1.0), ("int8", True, Precision.FP8, 1.0), ("int8", True, Precision.INT4, 1.0),
+        ("none", True, FP16, 1.0),
+        ("int8", True, FP16, 0.5),
+        ("fp8", True, FP16, 0.5),
+        ("int4", True, FP16, 0.25),
+        ("int8", False, FP16, 1.0),
+        ("int8", True, Precision.FP8, 1.0),
+        ("int8", True, Precision.INT4, 1.0),
     ],
 )
 def test_compression_shrinks_kv_edges_only(compression: str, kv: bool, precision: Precision, ratio: float) -> None:

@@ -94,10 +94,16 @@ def test_lookup_needs_the_whole_key() -> None:
     profiles = Profiles([_profile()])
     key = (StageKind.PREFILL, "Llama-2-70B", FP16, "A100-80GB", 1)
     assert profiles.lookup(*key) is not None
-    other = (StageKind.DECODE, "Llama-2-7B", Precision.BF16, "H100", 2)
+    other = (StageKind.DECODE, "Llama-2-7B", Precision.INT8, "H100", 2)
     for i in range(5):
         changed = (*key[:i], other[i], *key[i + 1 :])
         assert profiles.lookup(*changed) is None  # type: ignore[arg-type]
+
+
+def test_the_16_bit_precisions_share_their_measurements() -> None:
+    found = Profiles([_profile()]).lookup(StageKind.PREFILL, "Llama-2-70B", Precision.BF16, "A100-80GB", 1)
+    assert found is not None
+    assert found.profile.precision is FP16
 
 
 def test_prefill_measurements_serve_re_prefills() -> None:

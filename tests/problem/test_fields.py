@@ -279,7 +279,8 @@ REQUEST = {
 
 @pytest.mark.parametrize("field", REQUEST)
 def test_every_field_of_a_request_changes_the_answer(field: str) -> None:
-    assert _answer(_set(_llm_request(), field, REQUEST[field]), _idle_cluster()) != _answer(_llm_request(), _idle_cluster())
+    changed = _answer(_set(_llm_request(), field, REQUEST[field]), _idle_cluster())
+    assert changed != _answer(_llm_request(), _idle_cluster())
 
 
 AGENT = {
@@ -346,9 +347,8 @@ def test_affinity_rules_change_the_answer(base: Any) -> None:
     pair = ["prefill-001", "decode-001"]
     apart = {"stages": pair, "level": "rack", "apart": True}
     soft = {**apart, "required": False, "penalty": "500s"}
-    answers = [base]
-    for rule in (apart, soft, {**soft, "penalty": "1ms"}, {**apart, "level": "site"}):
-        answers.append(_answer(_set(_request(), "graph/affinity", [rule]), _cluster()))
+    rules = (apart, soft, {**soft, "penalty": "1ms"}, {**apart, "level": "site"})
+    answers = [base, *(_answer(_set(_request(), "graph/affinity", [rule]), _cluster()) for rule in rules)]
     assert answers[0] != answers[1]
     assert answers[1]["placement"] == answers[2]["placement"]
     assert answers[3]["placement"] == base["placement"]

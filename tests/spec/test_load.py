@@ -63,7 +63,7 @@ def test_keys_are_text_whatever_they_look_like() -> None:
 
 @pytest.mark.parametrize("name", ["r.json", "r.JSON", "r.txt", "r", "r.yaml"])
 def test_json_is_read_under_any_name(name: str, tmp_path: Path) -> None:
-    data = {"request": {"model": "m", "prompt": "caf\u00e9 \\ \"", "output_tokens": 1}}
+    data = {"request": {"model": "m", "prompt": 'caf\u00e9 \\ "', "output_tokens": 1}}
     assert read_document(write(tmp_path / name, json.dumps(data, ensure_ascii=False))) == data
 
 
