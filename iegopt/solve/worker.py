@@ -1,7 +1,8 @@
 """The child process of ``killable``: ``python -m iegopt.solve.worker``, never started by hand.
 
 Standard input carries jobs, the original standard output carries messages, both as length-prefixed
-pickles between a process and its own child. What engines print is dropped. The child ends when its input does, in the middle of a job too: no orphan outlives its parent.
+pickles between a process and its own child. What engines print is dropped. The child ends when its
+input does, in the middle of a job too: no orphan outlives its parent.
 """
 
 from __future__ import annotations
