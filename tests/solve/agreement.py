@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
 from functools import lru_cache
 from typing import Any
 from unittest import mock
@@ -45,6 +46,11 @@ def oracle(seed: int) -> tuple[dict[str, Any], Problem, Result]:
     return document, problem, solve(problem, "brute")
 
 
+def short_search() -> AbstractContextManager[object]:
+    """``auto`` with a hundredth of a second of local search, not two seconds before it proves infeasibility."""
+    return mock.patch("iegopt.solve.auto._SEARCH_MOST", 0.01)
+
+
 def is_exact(name: str) -> bool:
     return SOLVERS["auto" if name == AUTO_WITHOUT_BRUTE else name].exact
 
@@ -55,10 +61,10 @@ def answer(seed: int, name: str) -> Result | None:
     problem = oracle(seed)[1]
     params = Params(time_limit=LIMIT_EXACT if is_exact(name) else LIMIT_HEURISTIC)
     if name == AUTO_WITHOUT_BRUTE:
-        # A short local search: it would otherwise take two seconds before every proof.
-        with mock.patch.multiple("iegopt.solve.auto", _ENUMERATED=-1, _SEARCH_MOST=0.01):
+        with short_search(), mock.patch("iegopt.solve.auto._ENUMERATED", -1):
             return solve(problem, "auto", params)
-    return None if SOLVERS[name].supports(problem) is not None else solve(problem, name, params)
+    with short_search():
+        return None if SOLVERS[name].supports(problem) is not None else solve(problem, name, params)
 
 
 def disagreement(seed: int, result: Result) -> str | None:

@@ -9,9 +9,6 @@ from tests.solve.agreement import AUTO_WITHOUT_BRUTE, COMPARED, answer, disagree
 CHUNK = 50
 SEEDS = 300
 
-# Reports itself as exact, and leaves a problem unknown where memory, a path or an affinity binds.
-INCOMPLETE = {"tree"}
-
 
 def cases(names: list[str]) -> list[tuple[str, int]]:
     return [(name, first) for name in names for first in range(0, SEEDS, CHUNK)]
@@ -27,9 +24,7 @@ def test_no_answer_contradicts_brute_force(name: str, first: int) -> None:
 
 
 @pytest.mark.parametrize(("name", "first"), cases([name for name in COMPARED if is_exact(name)]))
-def test_exact_solvers_prove_what_they_support(name: str, first: int, request: pytest.FixtureRequest) -> None:
-    if name in INCOMPLETE:
-        request.applymarker(pytest.mark.xfail(reason=f"{name} is not exact", strict=True))
+def test_exact_solvers_prove_what_they_support(name: str, first: int) -> None:
     answers = {seed: answer(seed, name) for seed in range(first, first + CHUNK)}
     short = {seed: incomplete(seed, result) for seed, result in answers.items() if result is not None}
     assert not {seed: why for seed, why in short.items() if why}
