@@ -17,8 +17,8 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from iegopt.errors import IegoptError
-from iegopt.solve.api import SOLVERS
-from tests.solve.agreement import COMPARED, answer, disagreement, incomplete, is_exact, oracle
+from iegopt.solvers.api import SOLVERS
+from tests.solvers.agreement import COMPARED, answer, disagreement, incomplete, is_exact, oracle
 
 
 @dataclass

@@ -37,9 +37,9 @@ import numpy.typing as npt
 from iegopt.problem.arrays import Problem
 from iegopt.problem.families import generate
 from iegopt.problem.transfer import edge_ticks
-from iegopt.solve.exact.relaxation import relaxation
-from iegopt.solve.exact.tree import TreeSolver
-from iegopt.solve.result import Params
+from iegopt.solvers.exact.relaxation import relaxation
+from iegopt.solvers.exact.tree import TreeSolver
+from iegopt.solvers.result import Params
 
 Ints = npt.NDArray[np.int64]
 

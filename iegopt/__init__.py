@@ -16,18 +16,18 @@ if TYPE_CHECKING:
     from iegopt.errors import IegoptError as IegoptError
     from iegopt.errors import InputError as InputError
     from iegopt.graph.builder import build_graph as build_graph
-    from iegopt.plan import NoPlan as NoPlan
-    from iegopt.plan import Plan as Plan
     from iegopt.planner import Planner as Planner
     from iegopt.planner import plan as plan
+    from iegopt.plans import NoPlan as NoPlan
+    from iegopt.plans import Plan as Plan
     from iegopt.problem.instance import read_instance as read_instance
     from iegopt.problem.instance import to_problem as to_problem
     from iegopt.problem.instance import write_instance as write_instance
-    from iegopt.solve.api import SOLVERS as SOLVERS
-    from iegopt.solve.api import solve as solve
-    from iegopt.solve.result import Params as Params
-    from iegopt.solve.result import Result as Result
-    from iegopt.solve.result import Status as Status
+    from iegopt.solvers.api import SOLVERS as SOLVERS
+    from iegopt.solvers.api import solve as solve
+    from iegopt.solvers.result import Params as Params
+    from iegopt.solvers.result import Result as Result
+    from iegopt.solvers.result import Status as Status
     from iegopt.spec.cluster import ClusterSpec as ClusterSpec
     from iegopt.spec.graph import GraphSpec as GraphSpec
     from iegopt.spec.load import load_cluster as load_cluster
@@ -42,21 +42,21 @@ _HOME = {
     "GraphSpec": "iegopt.spec.graph",
     "IegoptError": "iegopt.errors",
     "InputError": "iegopt.errors",
-    "NoPlan": "iegopt.plan",
-    "Params": "iegopt.solve.result",
-    "Plan": "iegopt.plan",
+    "NoPlan": "iegopt.plans",
+    "Params": "iegopt.solvers.result",
+    "Plan": "iegopt.plans",
     "Planner": "iegopt.planner",
     "RequestSpec": "iegopt.spec.request",
-    "Result": "iegopt.solve.result",
-    "SOLVERS": "iegopt.solve.api",
-    "Status": "iegopt.solve.result",
+    "Result": "iegopt.solvers.result",
+    "SOLVERS": "iegopt.solvers.api",
+    "Status": "iegopt.solvers.result",
     "build_graph": "iegopt.graph.builder",
     "load_cluster": "iegopt.spec.load",
     "load_document": "iegopt.spec.load",
     "load_request": "iegopt.spec.load",
     "plan": "iegopt.planner",
     "read_instance": "iegopt.problem.instance",
-    "solve": "iegopt.solve.api",
+    "solve": "iegopt.solvers.api",
     "to_problem": "iegopt.problem.instance",
     "write_instance": "iegopt.problem.instance",
 }

@@ -15,12 +15,12 @@ from iegopt.errors import InternalError
 from iegopt.explain import explain
 from iegopt.explain.conflict import Conflict, find_conflict
 from iegopt.graph.builder import build_graph
-from iegopt.plan import NoPlan, Plan
+from iegopt.plans import NoPlan, Plan
 from iegopt.problem.cluster import CompiledCluster
 from iegopt.problem.compile import Compiled, compile_graph
 from iegopt.problem.decode import decode, in_seconds
-from iegopt.solve.api import solve
-from iegopt.solve.result import Params, Result, Status
+from iegopt.solvers.api import solve
+from iegopt.solvers.result import Params, Result, Status
 from iegopt.spec.cluster import ClusterSpec
 from iegopt.spec.graph import GraphSpec
 from iegopt.spec.request import RequestSpec
@@ -116,7 +116,7 @@ class Planner:
         deadline_ms
             Milliseconds until the best verified plan so far is wanted; explanation comes on top.
         solver
-            A name of ``iegopt.solve.api.SOLVERS``.
+            A name of ``iegopt.solvers.api.SOLVERS``.
         explained
             Whether to work out alternatives and binding constraints as well.
 

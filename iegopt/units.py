@@ -216,7 +216,7 @@ def _wrong_unit(text: str, digits: str, unit: str, dimension: Dimension) -> str:
     return f"{text}: unknown unit {shown(unit)} for {dimension.name}.{tail}"
 
 
-_DEFAULT_UNIT = {BYTES.name: "GB", BANDWIDTH.name: "GB/s", SECONDS.name: "ms"}
+_DEFAULT_UNIT = {BYTES.name: "GB", BANDWIDTH.name: "GB/s", SECONDS.name: "ms", RATIO.name: "%"}
 
 
 def _guess(unit: str, dimension: Dimension) -> str:

@@ -9,12 +9,12 @@ import pytest
 
 from iegopt.devices import expand
 from iegopt.library import data_dir
-from iegopt.plan import Plan
 from iegopt.planner import Planner
+from iegopt.plans import Plan
 from iegopt.problem.instance import read_instance, to_problem
 from iegopt.problem.sites import build_sites, gang_sizes
-from iegopt.solve.api import solve
-from iegopt.solve.result import Params, Status
+from iegopt.solvers.api import solve
+from iegopt.solvers.result import Params, Status
 from iegopt.spec.load import dump, load_cluster, load_document, load_request
 
 CLUSTERS = sorted((data_dir("instances") / "clusters").glob("*.yaml"))

@@ -20,23 +20,23 @@ PACKAGE = Path(__file__).parent.parent / "iegopt"
 
 FLOORS = (
     {"units", "errors"},
-    {"spec", "plan"},
+    {"spec", "plans"},
     {"library", "devices"},
     {"cost", "graph"},
     {"problem"},
-    {"solve"},
+    {"solvers"},
     {"explain"},
     {"planner"},
     {"cli"},
 )
 """Lowest first. A part imports its own floor and those below; circles are caught apart."""
 
-VERIFY = {"units", "errors", "spec", "plan", "library", "devices", "cost", "verify"}
+VERIFY = {"units", "errors", "spec", "plans", "library", "devices", "cost", "verify"}
 ASSIGNMENT = {"iegopt.problem.arrays", "iegopt.problem.topology"}
 """What ``verify.assignment`` may import beside ``VERIFY``: the dataclasses it checks."""
 
 THIRD_PARTY = {"networkx", "numpy", "pydantic", "pydantic_core", "rich", "yaml"}
-HEAVY = {"ortools": "solve", "highspy": "solve", "pulp": "solve", "tokenizers": "graph"}
+HEAVY = {"ortools": "solvers", "highspy": "solvers", "pulp": "solvers", "tokenizers": "graph"}
 """Slow to import -> the one part that uses it; loaded by no module that ``import iegopt`` loads."""
 
 
@@ -56,7 +56,7 @@ class Import:
 
 
 def part(module: str) -> str:
-    """``iegopt.solve.api`` -> ``solve``; the package itself and ``__main__`` are ``iegopt``."""
+    """``iegopt.solvers.api`` -> ``solvers``; the package itself and ``__main__`` are ``iegopt``."""
     names = module.split(".")
     return names[1] if len(names) > 1 and names[1] != "__main__" else "iegopt"
 
@@ -112,9 +112,9 @@ def allowed(found: Import) -> bool:
     floor = next(i for i, floor in enumerate(FLOORS) if importer in floor)
     below = set().union(*FLOORS[: floor + 1])
     if imported == "verify":
-        return floor >= next(i for i, names in enumerate(FLOORS) if "solve" in names)
+        return floor >= next(i for i, names in enumerate(FLOORS) if "solvers" in names)
     if imported == "iegopt":  # for the version, and for where the package lies
-        return importer in {"cli", "solve"}
+        return importer in {"cli", "solvers"}
     return imported in below
 
 
@@ -165,7 +165,7 @@ def test_every_form_of_import_is_seen(source: str, target: str, top_level: bool)
     [
         ("iegopt.spec.base", "iegopt.library", False),
         ("iegopt.cost.model", "iegopt.problem.arrays", False),
-        ("iegopt.solve.api", "iegopt.verify.assignment", True),
+        ("iegopt.solvers.api", "iegopt.verify.assignment", True),
         ("iegopt.problem.compile", "iegopt.verify.plan", False),
         ("iegopt.verify.assignment", "iegopt.problem.arrays", True),
         ("iegopt.verify.assignment", "iegopt.problem.transfer", False),
@@ -184,3 +184,12 @@ def test_nothing_heavy_is_loaded_before_it_is_used(statement: str) -> None:
     code = f"import json, sys; {statement}; print(json.dumps([n for n in {heavy!r} if n in sys.modules]))"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert json.loads(run.stdout) == []
+
+
+def test_the_public_names_stay_functions_whatever_is_imported() -> None:
+    """No module of the package may be called like a public name, or importing it would take the name's place."""
+    import iegopt
+
+    modules = {path.stem for path in PACKAGE.iterdir()}
+    assert not modules & set(iegopt.__all__)
+    assert all(getattr(iegopt, name) is not None for name in iegopt.__all__)

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from iegopt.errors import InputError
-from iegopt.plan import NoPlan, Plan
 from iegopt.planner import Planner
+from iegopt.plans import NoPlan, Plan
 from iegopt.problem.instance import read_instance, to_problem, write_instance
-from iegopt.solve.api import solve
+from iegopt.solvers.api import solve
 from iegopt.spec.cluster import ClusterSpec
 from iegopt.spec.device import DeviceSpec
 from iegopt.spec.explain_error import validate

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from iegopt.units import shown
 
 if TYPE_CHECKING:
-    from iegopt.solve.result import Params
+    from iegopt.solvers.result import Params
 
 __all__ = ["Commands", "Parser", "UsageError", "Version", "add_limits", "params", "positive", "whole"]
 
@@ -81,7 +81,7 @@ def add_limits(parser: argparse.ArgumentParser, solver: str | None = "auto") -> 
 
 def params(arguments: argparse.Namespace) -> Params:
     """The solver's parameters; ``--log`` sends its progress to stderr."""
-    from iegopt.solve.result import Params
+    from iegopt.solvers.result import Params
 
     log = (lambda line: print(line, file=sys.stderr)) if getattr(arguments, "log", False) else None
     return Params(time_limit=arguments.time_limit, threads=arguments.threads, seed=arguments.seed, log=log)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from iegopt.devices import Device
-    from iegopt.plan import Plan
+    from iegopt.plans import Plan
 
 __all__ = ["Branch", "cluster_tree"]
 

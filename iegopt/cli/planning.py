@@ -44,8 +44,8 @@ def _plan(arguments: argparse.Namespace) -> int:
 
     request, cluster = load_request(request_file), load_cluster(cluster_file)
     from iegopt.devices import expand
-    from iegopt.plan import Plan
     from iegopt.planner import Planner
+    from iegopt.plans import Plan
 
     with busy(f"planning {request.id} on {cluster.name}"):
         answer = Planner(cluster).plan(

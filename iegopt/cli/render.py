@@ -17,7 +17,7 @@ from iegopt.cli.format import dollars, percent, plain, seconds
 
 if TYPE_CHECKING:
     from iegopt.devices import Device
-    from iegopt.plan import NoPlan, Plan
+    from iegopt.plans import NoPlan, Plan
 
 __all__ = ["header", "headline", "render_no_plan", "render_plan", "table"]
 

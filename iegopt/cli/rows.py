@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from iegopt.cli.format import NONE, data, dollars, percent, quantity, seconds, sentence_list
 
 if TYPE_CHECKING:
-    from iegopt.plan import Plan
+    from iegopt.plans import Plan
 
 __all__ = ["TERMS", "Rows", "alternatives", "binding", "cost", "places", "refused", "stage_terms", "transfers"]
 

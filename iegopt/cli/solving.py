@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from iegopt.problem.arrays import Problem
-    from iegopt.solve.result import Result
+    from iegopt.solvers.result import Result
     from iegopt.verify.report import Report
 
 __all__ = ["add_commands"]
@@ -48,7 +48,7 @@ def add_commands(commands: Commands) -> None:
 
 def _solve(arguments: argparse.Namespace) -> int:
     from iegopt.problem.instance import read_instance, to_problem
-    from iegopt.solve.api import solve
+    from iegopt.solvers.api import solve
 
     problem = to_problem(read_instance(document_path(arguments.file, "problems")))
     hint = None if arguments.hint is None else _choice(problem, _plan(arguments.hint), arguments.hint)
@@ -140,7 +140,7 @@ def _choice(problem: Problem, plan: dict[str, Any], file: str) -> npt.NDArray[np
 def _document(problem: Problem, result: Result) -> dict[str, Any]:
     """The object of the first contract: seconds, ids, and nulls where there is no plan."""
     from iegopt.problem.arrays import TICKS_PER_SECOND
-    from iegopt.solve.evaluate import finish_times
+    from iegopt.solvers.evaluate import finish_times
 
     placement = makespan = None
     if result.choice is not None:

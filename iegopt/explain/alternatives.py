@@ -10,7 +10,7 @@ import numpy.typing as npt
 from iegopt.problem.arrays import NO_LIMIT, TICKS_PER_SECOND, Problem
 from iegopt.problem.compile import Compiled
 from iegopt.problem.transfer import edge_ticks
-from iegopt.solve.evaluate import affinity_holds, device_load, feasible, finish_times
+from iegopt.solvers.evaluate import affinity_holds, device_load, feasible, finish_times
 
 __all__ = ["Move", "Obstacle", "moves", "obstacle"]
 

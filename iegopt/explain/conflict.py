@@ -11,7 +11,7 @@ import numpy.typing as npt
 from iegopt.explain.core import Core, infeasible_core
 from iegopt.problem.arrays import TICKS_PER_SECOND, Problem
 from iegopt.problem.topology import LEVEL_NAMES
-from iegopt.solve.rules import Rule, relaxed
+from iegopt.solvers.rules import Rule, relaxed
 
 __all__ = ["Conflict", "describe", "find_conflict"]
 

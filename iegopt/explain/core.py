@@ -16,8 +16,8 @@ import numpy as np
 import numpy.typing as npt
 
 from iegopt.problem.arrays import Problem
-from iegopt.solve.evaluate import feasible
-from iegopt.solve.rules import Rule, relaxed, rules_of
+from iegopt.solvers.evaluate import feasible
+from iegopt.solvers.rules import Rule, relaxed, rules_of
 
 __all__ = ["Core", "infeasible_core"]
 
@@ -69,7 +69,7 @@ def _infeasible(problem: Problem, rules: list[Rule], until: float | None) -> boo
         return True
     if feasible(part, _unconfined(part)):
         return False
-    from iegopt.solve.cpsat.solver import satisfiable
+    from iegopt.solvers.cpsat.solver import satisfiable
 
     left = None if until is None else until - time.monotonic()
     if left is not None and left <= 0:
@@ -125,7 +125,7 @@ def _broken_alone(problem: Problem, stage: int) -> dict[Rule, Bools]:
 
 def _assumption_core(problem: Problem, until: float | None) -> list[Rule] | None:
     """CP-SAT's core over one enforcement literal per rule; ``None`` without one."""
-    from iegopt.solve.cpsat.assumptions import core
+    from iegopt.solvers.cpsat.assumptions import core
 
     left = None if until is None else max(0.0, until - time.monotonic())
     return core(problem, left)

@@ -18,11 +18,11 @@ import numpy as np
 import numpy.typing as npt
 
 from iegopt.explain.alternatives import Move, Obstacle, moves
-from iegopt.plan import Plan
+from iegopt.plans import Plan
 from iegopt.problem.arrays import TICKS_PER_SECOND
 from iegopt.problem.compile import Compiled
 from iegopt.problem.transfer import edge_ticks
-from iegopt.solve.evaluate import device_load, finish_times
+from iegopt.solvers.evaluate import device_load, finish_times
 from iegopt.spec.kinds import KINDS
 from iegopt.units import BYTES, SECONDS, render
 

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from iegopt.cost.weights import dollars
-from iegopt.plan import CostSplit, Plan, StagePlan, TransferPlan, WeightsUsed
+from iegopt.plans import CostSplit, Plan, StagePlan, TransferPlan, WeightsUsed
 from iegopt.problem.arrays import NO_LIMIT, TICKS_PER_SECOND
 from iegopt.problem.compile import Compiled
 from iegopt.problem.topology import WAN

@@ -17,7 +17,7 @@ from iegopt.cost.roofline import Capacity
 from iegopt.cost.transfer import buffer_bytes, compression_ratio, exposed_seconds
 from iegopt.cost.weights import weights_for
 from iegopt.devices import Device
-from iegopt.plan import Plan, StagePlan
+from iegopt.plans import Plan, StagePlan
 from iegopt.spec.cluster import ClusterSpec
 from iegopt.spec.graph import AffinityRule, EdgeSpec, GraphSpec
 from iegopt.spec.kinds import KINDS, LLM_KINDS

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from iegopt.cli.main import main
-from iegopt.plan import CostSplit, Plan, StagePlan, TransferPlan, WeightsUsed
+from iegopt.plans import CostSplit, Plan, StagePlan, TransferPlan, WeightsUsed
 from iegopt.spec.cluster import ClusterSpec
 
 GOLDEN = Path(__file__).parent / "golden"

@@ -2,7 +2,7 @@ from collections.abc import Callable
 
 from iegopt.cli.cluster_tree import Branch, cluster_tree
 from iegopt.devices import expand
-from iegopt.plan import Plan
+from iegopt.plans import Plan
 from iegopt.spec.cluster import ClusterSpec
 
 

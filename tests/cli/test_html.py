@@ -4,7 +4,7 @@ from html.parser import HTMLParser
 
 from iegopt.cli.html import page
 from iegopt.devices import expand
-from iegopt.plan import Plan
+from iegopt.plans import Plan
 from iegopt.spec.cluster import ClusterSpec
 
 VOID = {"meta", "wbr"}

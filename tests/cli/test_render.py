@@ -6,7 +6,7 @@ import pytest
 from iegopt.cli.output import show
 from iegopt.cli.render import render_no_plan, render_plan
 from iegopt.devices import expand
-from iegopt.plan import NoPlan, Plan
+from iegopt.plans import NoPlan, Plan
 from iegopt.spec.cluster import ClusterSpec
 
 Plans = Callable[..., Plan]

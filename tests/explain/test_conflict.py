@@ -12,10 +12,10 @@ from iegopt.explain.core import infeasible_core
 from iegopt.problem.arrays import NO_LIMIT, Problem
 from iegopt.problem.families import generate
 from iegopt.problem.instance import parse_instance, to_problem
-from iegopt.solve.brute import Brute
-from iegopt.solve.result import Params, Status
-from iegopt.solve.rules import Rule, relaxed, rules_of
-from tests.solve.random_problems import random_problem
+from iegopt.solvers.brute import Brute
+from iegopt.solvers.result import Params, Status
+from iegopt.solvers.rules import Rule, relaxed, rules_of
+from tests.solvers.random_problems import random_problem
 
 
 def infeasible(problem: Problem) -> bool:

@@ -17,8 +17,8 @@ from iegopt.errors import SpecError
 from iegopt.problem.arrays import NO_LIMIT
 from iegopt.problem.families import generate
 from iegopt.problem.instance import from_problem, parse_instance, read_instance, to_problem, write_instance
-from iegopt.solve import evaluate
-from tests.solve.random_problems import random_instance, random_problem
+from iegopt.solvers import evaluate
+from tests.solvers.random_problems import random_instance, random_problem
 
 
 def example() -> dict[str, Any]:

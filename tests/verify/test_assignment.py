@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from iegopt.problem.arrays import Problem
-from iegopt.solve import evaluate
+from iegopt.solvers import evaluate
 from iegopt.verify.assignment import check_assignment
-from tests.solve.random_problems import random_problem
+from tests.solvers.random_problems import random_problem
 from tests.verify.small import CHOICE, MAKESPAN, OBJECTIVE, TICKS, tight_problem
 
 

@@ -13,7 +13,7 @@ from iegopt.spec.kinds import KINDS
 from iegopt.spec.stage import NodeType, StageKind
 
 if TYPE_CHECKING:
-    from iegopt.plan import Plan, StagePlan, TransferPlan
+    from iegopt.plans import Plan, StagePlan, TransferPlan
 
 __all__ = ["draw_graph", "node_type"]
 

@@ -15,7 +15,7 @@ from iegopt.cli.html.timeline import draw_timeline
 
 if TYPE_CHECKING:
     from iegopt.devices import Device
-    from iegopt.plan import Plan
+    from iegopt.plans import Plan
 
 __all__ = ["page"]
 

@@ -11,7 +11,7 @@ from iegopt.cli.html.svg import esc
 from iegopt.cli.rows import TERMS, Rows, stage_terms
 
 if TYPE_CHECKING:
-    from iegopt.plan import Plan
+    from iegopt.plans import Plan
 
 __all__ = ["cost_bars", "figures", "table", "tree"]
 

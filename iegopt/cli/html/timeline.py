@@ -11,7 +11,7 @@ from iegopt.cli.html.graph import node_type
 from iegopt.cli.html.svg import BOLD, clip, rect, svg, text, text_width, titled
 
 if TYPE_CHECKING:
-    from iegopt.plan import Plan, StagePlan
+    from iegopt.plans import Plan, StagePlan
 
 __all__ = ["draw_timeline"]
 

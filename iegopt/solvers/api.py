@@ -1,0 +1,102 @@
+"""The wiring of the solvers: the table of them, and ``solve``, in which every answer is verified."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+
+import numpy as np
+import numpy.typing as npt
+
+from iegopt.errors import InputError, InternalError, UnsupportedProblem
+from iegopt.problem.arrays import Problem
+from iegopt.solvers.auto import AutoSolver
+from iegopt.solvers.brute import Brute
+from iegopt.solvers.cpsat import CpSat
+from iegopt.solvers.exact.tree import TreeSolver
+from iegopt.solvers.milp import Milp
+from iegopt.solvers.protocol import Solver
+from iegopt.solvers.result import OPTIMALITY_GAP, Params, Result, Status
+from iegopt.solvers.search.greedy import GreedySolver
+from iegopt.solvers.search.local import LocalSolver
+from iegopt.verify.assignment import check_assignment
+
+__all__ = ["SOLVERS", "solve"]
+
+SOLVERS: dict[str, Solver] = {
+    "auto": AutoSolver(),
+    "brute": Brute(),
+    "tree": TreeSolver(),
+    "greedy": GreedySolver(),
+    "local": LocalSolver(),
+    "cpsat": CpSat(),
+    "milp": Milp("milp"),
+    "milp-cbc": Milp("milp-cbc"),
+}
+"""Every solver by name. Back ends are imported inside ``solve`` of the solver that needs them."""
+
+
+def solve(
+    problem: Problem,
+    solver: str = "auto",
+    params: Params | None = None,
+    hint: npt.NDArray[np.int64] | None = None,
+) -> Result:
+    """Solve with one of ``SOLVERS`` and verify the answer.
+
+    A feasible ``hint`` (V,) is never lost: where the solver ends with less, the hint is the answer.
+
+    Raises
+    ------
+    InputError
+        No solver of that name, or a hint that does not fit the problem.
+    UnsupportedProblem
+        The solver cannot state the problem.
+    InternalError
+        The answer breaks a constraint, or its objective, bound or status is wrong.
+    """
+    if solver not in SOLVERS:
+        close = difflib.get_close_matches(solver, SOLVERS, n=1)
+        guess = f"Maybe {close[0]}?" if close else f"Known: {', '.join(SOLVERS)}"
+        raise InputError(f"no solver {solver!r}. {guess}")
+    chosen = SOLVERS[solver]
+    reason = chosen.supports(problem)
+    if reason is not None:
+        raise UnsupportedProblem(f"{solver} cannot solve this problem: {reason}")
+    hint_value = None if hint is None else _value_of_hint(problem, hint)
+    result = chosen.solve(problem, params if params is not None else Params(), hint)
+    _verify(problem, result)
+    if hint is None or hint_value is None:
+        return result
+    return _keep_hint(result, np.asarray(hint, dtype=np.int64), hint_value)
+
+
+def _verify(problem: Problem, result: Result) -> None:
+    if result.choice is not None:
+        report = check_assignment(problem, result.choice.tolist())
+        if not report.ok:
+            raise InternalError(f"{result.solver}: the answer breaks {'; '.join(map(str, report.violations))}")
+        if report.objective != result.objective:
+            raise InternalError(f"{result.solver}: objective {result.objective}, verified {report.objective}")
+    if result.status is Status.OPTIMAL and (result.gap is None or result.gap > OPTIMALITY_GAP):
+        raise InternalError(f"{result.solver}: optimal with objective {result.objective} and bound {result.bound}")
+
+
+def _value_of_hint(problem: Problem, hint: npt.NDArray[np.int64]) -> int | None:
+    """Objective of a hint, ``None`` where it is infeasible."""
+    report = check_assignment(problem, hint.tolist())
+    if report.objective is None:
+        raise InputError(f"the hint does not fit the problem: {report.violations[0]}")
+    return int(report.objective) if report.ok else None
+
+
+def _keep_hint(result: Result, hint: npt.NDArray[np.int64], value: int) -> Result:
+    if result.status is Status.INFEASIBLE:
+        raise InternalError(f"{result.solver}: infeasible, but the hint is a plan of {value}")
+    if result.bound is not None and result.bound > value:
+        raise InternalError(f"{result.solver}: bound {result.bound}, but the hint is a plan of {value}")
+    if result.objective is not None and result.objective <= value:
+        return result
+    status = Status.OPTIMAL if result.bound == value else Status.FEASIBLE
+    note = f"{result.note}; the hint is better" if result.note else "the hint is better"
+    return dataclasses.replace(result, status=status, choice=hint, objective=value, note=note)

@@ -1,0 +1,200 @@
+"""Solver ``auto``: every step that pays, under one clock, and the best of them.
+
+1. Best fit along the graph without look-ahead, where the limit may end before the relaxation is solved.
+2. The relaxation: where no shared limit binds on a forest, its choice is optimal and all is done, in the order of a
+   millisecond.
+3. Constructions and repair.
+4. On a graph with cycles, elimination over the options that the plan at hand leaves: where no shared limit binds,
+   its choice is optimal.
+5. Local search for a share of the time.
+6. With the best plan as upper bound, the min-marginals drop options with proof. What survives is enumerated where it
+   is small, else goes to CP-SAT in a process of its own, with the plan as hint.
+
+A plan dropped by pruning is worse than the one at hand, so a bound of the smaller problem, or its having no
+plan at all, holds for the whole.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import random
+
+import numpy as np
+import numpy.typing as npt
+
+from iegopt.errors import BackendError, InternalError
+from iegopt.problem.arrays import Problem
+from iegopt.problem.restrict import restrict
+from iegopt.solvers.brute import Brute
+from iegopt.solvers.clock import Clock
+from iegopt.solvers.cpsat import CpSat
+from iegopt.solvers.evaluate import feasible, objective
+from iegopt.solvers.exact.elimination import eliminate
+from iegopt.solvers.exact.messages import Messages
+from iegopt.solvers.exact.relaxation import Relaxation, relaxation, spanning_forest
+from iegopt.solvers.exact.tree import relaxed_result
+from iegopt.solvers.killable import run_killable
+from iegopt.solvers.result import OPTIMALITY_GAP, Params, Result, Status, relative_gap
+from iegopt.solvers.search.greedy import Best, backtrack_fitting, first_plans, usable_hint
+from iegopt.solvers.search.local import improve, search_feasible
+from iegopt.solvers.search.outcome import outcome
+
+__all__ = ["AutoSolver"]
+
+
+_CPSAT = "iegopt.solvers.cpsat.solver:run"
+
+DEFAULT_LIMIT = 60.0
+"""Seconds, where no limit is given."""
+_ENUMERATION_NEEDS, _ENGINE_NEEDS = 0.02, 0.8
+"""Seconds that must be left for trying all combinations, and for an engine, to be worth the start."""
+_ENGINE_GRACE = 0.1
+"""Share of the time left that an engine may be late before it is killed."""
+_SEARCH_SHARE, _SEARCH_MOST = 0.3, 2.0
+"""Share of the time left, and seconds at most, for local search before the engine."""
+_ENUMERATED, _ENUMERATED_CELLS = 20_000, 4_000_000
+"""Combinations, and combinations · devices, up to which all are tried."""
+
+
+class AutoSolver:
+    """Tree messages, construction, local search and CP-SAT on the pruned options, in that order."""
+
+    name = "auto"
+    exact = True
+
+    def supports(self, problem: Problem) -> str | None:
+        return None
+
+    def solve(self, problem: Problem, params: Params, hint: npt.NDArray[np.int64] | None) -> Result:
+        clock = Clock(DEFAULT_LIMIT if params.time_limit is None else params.time_limit)
+        first = usable_hint(problem, hint)
+        if first is None and clock.limit < _relaxation_seconds(problem):
+            first = _without_look_ahead(problem, clock)
+        relaxed = relaxation(problem, clock)
+        if relaxed is None:
+            return _before_relaxation(first, clock)
+        proven = relaxed_result(relaxed, self.name, clock.start)
+        if proven.status is not Status.UNKNOWN:
+            return proven
+        if clock.left > _ENUMERATION_NEEDS and _enumerable(problem, problem.allowed):
+            done = outcome(relaxed, first, self.name, clock, f"{proven.note}; few combinations")
+            return _finish(relaxed, done, params, clock)
+        rng = random.Random(params.seed)
+        share = clock.slice(min(_SEARCH_SHARE * clock.left, _SEARCH_MOST)) if clock.left > _ENGINE_NEEDS else clock
+        best, steps = _construct(relaxed, first, params, share, rng)
+        best, known, how = _eliminated(relaxed, best, clock)
+        steps += how
+        done = outcome(relaxed, best, self.name, clock, f"{proven.note}; {steps}", known)
+        if done.status is not Status.OPTIMAL and best is not None and not _enumeration_follows(relaxed, best, clock):
+            best, kicks = improve(relaxed, best, share, rng, params.check)
+            note = f"{proven.note}; {steps}; {kicks} kicks of local search"
+            done = outcome(relaxed, best, self.name, clock, note, known)
+        if done.status is Status.OPTIMAL or clock.left <= 0:
+            return done
+        return _finish(relaxed, done, params, clock)
+
+
+def _construct(
+    relaxed: Relaxation, best: Best | None, params: Params, clock: Clock, rng: random.Random
+) -> tuple[Best | None, str]:
+    """Step 3: a first plan, and how it was found."""
+    for plan in first_plans(relaxed, clock, rng, params.check):
+        best = plan if best is None else min(best, plan, key=lambda each: each[0])
+        if best[0] == relaxed.bound:
+            return best, "construction meets the bound"
+    if best is None:
+        best = search_feasible(relaxed, clock, rng, params.check)
+    return best, "construction" if best is not None else "construction and repair found no plan"
+
+
+def _eliminated(
+    relaxed: Relaxation, best: Best | None, clock: Clock
+) -> tuple[Best | None, tuple[int, str] | None, str]:
+    """Step 4: on a graph with cycles, the bound (and often the plan) of elimination over the options that survive.
+
+    Options above the plan at hand are in no better one, so the lesser of that plan and the value is a bound.
+    """
+    problem = relaxed.problem
+    if not relaxed.forest.dropped:
+        return best, None, ""
+    mask = problem.allowed if best is None else relaxed.prune(best[0])
+    found = eliminate(problem, mask, clock)
+    if found is None:
+        return best, None, ""
+    if feasible(problem, found.choice):
+        value = objective(problem, found.choice)
+        if best is None or value < best[0]:
+            best = (value, found.choice)
+    bound = found.value if best is None else min(found.value, best[0])
+    if relaxed.bound is not None:
+        bound = max(bound, relaxed.bound)
+    proof = f"elimination (width {found.width})"
+    return best, (bound, proof), f"; elimination over {int(mask.sum())} of {len(mask)} options"
+
+
+def _enumeration_follows(relaxed: Relaxation, best: Best, clock: Clock) -> bool:
+    return clock.left > _ENUMERATION_NEEDS and _enumerable(relaxed.problem, relaxed.prune(best[0]))
+
+
+def _finish(relaxed: Relaxation, done: Result, params: Params, clock: Clock) -> Result:
+    """Step 6: prove or improve on the options that survive pruning."""
+    problem = relaxed.problem
+    mask = problem.allowed if done.objective is None else relaxed.prune(done.objective)
+    small, kept = restrict(problem, mask)
+    note = f"{done.note}; {len(kept)} of {len(mask)} options survive"
+    hint = None if done.choice is None else np.searchsorted(kept, done.choice)
+    try:
+        if _enumerable(problem, mask):
+            result = Brute().solve(small, dataclasses.replace(params, time_limit=max(0.0, clock.left)), hint)
+        else:
+            reason = "no time left" if clock.left < _ENGINE_NEEDS / 2 else CpSat().supports(small)
+            if reason is not None:
+                return dataclasses.replace(done, seconds=clock.seconds, note=f"{note}; no cpsat: {reason}")
+            grace = round(_ENGINE_GRACE * clock.left, 2)
+            engine = dataclasses.replace(params, time_limit=clock.left - grace)
+            result = run_killable(_CPSAT, small, engine, hint, solver="cpsat", grace=grace)
+    except BackendError as error:
+        return dataclasses.replace(done, seconds=clock.seconds, note=f"{note}; {error}")
+    note = f"{note}; {result.solver}: {result.note}" if result.note else f"{note}; {result.solver}"
+    choice, value, bound, proof = done.choice, done.objective, done.bound, done.proof
+    if result.status is Status.INFEASIBLE:
+        if choice is not None:
+            raise InternalError(f"{result.solver} calls infeasible what has a plan of {value}")
+        return Result(Status.INFEASIBLE, None, None, bound, result.proof, "auto", clock.seconds, note)
+    if result.choice is not None and result.objective is not None and (value is None or result.objective < value):
+        choice, value = kept[result.choice], result.objective
+    if result.bound is not None and (bound is None or result.bound > bound):
+        bound, proof = result.bound, result.proof
+    if value is not None and bound is not None:
+        bound = min(bound, value)
+    gap = relative_gap(value, bound)
+    status = Status.UNKNOWN
+    if value is not None:
+        status = Status.OPTIMAL if gap is not None and gap <= OPTIMALITY_GAP else Status.FEASIBLE
+    return Result(status, choice, value, bound, proof, "auto", clock.seconds, note, result.stats)
+
+
+def _enumerable(problem: Problem, mask: npt.NDArray[np.bool_]) -> bool:
+    """Whether the combinations of the options in a mask are few enough to try all."""
+    counts = np.bincount(problem.options.stage[mask], minlength=problem.V).tolist()
+    return bool(math.prod(counts) <= min(_ENUMERATED, _ENUMERATED_CELLS // max(1, problem.topology.D)))
+
+
+def _relaxation_seconds(problem: Problem) -> float:
+    """Roughly what the relaxation takes, as measured on one core of a server."""
+    return 1.25 * (problem.E * (3e-5 + 2.2e-8 * problem.topology.S) + 1e-8 * len(problem.options.site))
+
+
+def _without_look_ahead(problem: Problem, clock: Clock) -> Best | None:
+    """Best fit along the graph by costs alone."""
+    costs = [problem.options.cost[problem.options.of(v)] for v in range(problem.V)]
+    return backtrack_fitting(problem, Messages(problem), spanning_forest(problem), costs, clock)
+
+
+def _before_relaxation(best: Best | None, clock: Clock) -> Result:
+    """The clock ended before anything was proven."""
+    note = "the time limit came before the relaxation was solved"
+    if best is None:
+        return Result(Status.UNKNOWN, None, None, None, None, "auto", clock.seconds, note)
+    return Result(Status.FEASIBLE, best[1], best[0], None, None, "auto", clock.seconds, note)

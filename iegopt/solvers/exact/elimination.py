@@ -1,0 +1,114 @@
+"""Exact elimination on graphs that are not trees (bucket elimination; Dechter, Artificial Intelligence 113, 1999).
+
+Stages are eliminated one by one: all tables that speak of a stage are added up over its neighbours'
+options, and the stage is minimised out. Exact for the problem without shared limits, in time and memory
+exponential in the width of the order alone; with pruned options the tables of an agent's graph stay small.
+The order is chosen greedily by the size of the next table.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from iegopt.problem.arrays import Problem
+from iegopt.problem.transfer import edge_ticks
+from iegopt.solvers.clock import Clock
+
+__all__ = ["MAX_CELLS", "Elimination", "eliminate"]
+
+Ints = npt.NDArray[np.int64]
+
+MAX_CELLS = 4_000_000
+"""Cells of the largest table, 32 MB; beyond it elimination does not apply."""
+
+
+@dataclass(frozen=True, eq=False)
+class Elimination:
+    """Optimum over the options of a mask, shared limits left out.
+
+    Attributes
+    ----------
+    value
+        Ticks.
+    choice (V,)
+        Options that attain it.
+    width
+        Neighbours of the widest eliminated stage: the width of the tree decomposition.
+    """
+
+    value: int
+    choice: Ints
+    width: int
+
+
+@dataclass(frozen=True, eq=False)
+class _Table:
+    """A cost over the options of ``stages``, one axis for each, ascending."""
+
+    stages: tuple[int, ...]
+    cost: Ints
+
+
+def eliminate(problem: Problem, mask: npt.NDArray[np.bool_], clock: Clock) -> Elimination | None:
+    """Minimise option and edge costs over the options in a mask (O,).
+
+    ``None`` where a stage has no option left, a table would exceed ``MAX_CELLS``, or the time is up.
+    """
+    domains = [_domain(problem, mask, v) for v in range(problem.V)]
+    sizes = [len(domain) for domain in domains]
+    if min(sizes) == 0:
+        return None
+    tables = [_Table((v,), problem.options.cost[domain]) for v, domain in enumerate(domains)]
+    for e in range(problem.E):
+        u, v = int(problem.edges.source[e]), int(problem.edges.target[e])
+        if sizes[u] * sizes[v] > MAX_CELLS or clock.left <= 0:
+            return None
+        cost = edge_ticks(problem, e, domains[u][:, None], domains[v][None, :])[1]
+        tables.append(_Table((u, v), cost) if u < v else _Table((v, u), cost.T))
+    solved: list[tuple[int, tuple[int, ...], Ints]] = []
+    width = 0
+    for _ in range(problem.V):
+        stage, around = _cheapest(tables, sizes, {s for s, _, _ in solved})
+        cells = sizes[stage] * int(np.prod([sizes[n] for n in around], dtype=np.float64))
+        if cells > MAX_CELLS or clock.left <= 0:
+            return None
+        width = max(width, len(around))
+        scope = tuple(sorted((*around, stage)))
+        total = sum((_spread(t, scope, sizes) for t in tables if stage in t.stages), np.zeros(1, dtype=np.int64))
+        axis = scope.index(stage)
+        solved.append((stage, around, np.argmin(total, axis=axis)))
+        tables = [t for t in tables if stage not in t.stages] + [_Table(around, np.min(total, axis=axis))]
+    picked = _backtrack(solved)
+    choice = np.array([domains[v][picked[v]] for v in range(problem.V)], dtype=np.int64)
+    return Elimination(int(sum(int(t.cost) for t in tables)), choice, width)
+
+
+def _domain(problem: Problem, mask: npt.NDArray[np.bool_], stage: int) -> Ints:
+    span = problem.options.of(stage)
+    return np.asarray(span.start + np.flatnonzero(mask[span]), dtype=np.int64)
+
+
+def _cheapest(tables: list[_Table], sizes: list[int], gone: set[int]) -> tuple[int, tuple[int, ...]]:
+    """The stage whose elimination makes the smallest table, and its neighbours, ascending."""
+    around: dict[int, set[int]] = {v: set() for v in range(len(sizes)) if v not in gone}
+    for table in tables:
+        for v in table.stages:
+            around[v] |= set(table.stages) - {v}
+    cells = {v: sizes[v] * float(np.prod([sizes[n] for n in near], dtype=np.float64)) for v, near in around.items()}
+    stage = min(cells, key=lambda v: (cells[v], v))
+    return stage, tuple(sorted(around[stage]))
+
+
+def _spread(table: _Table, scope: tuple[int, ...], sizes: list[int]) -> Ints:
+    """The table broadcast over the axes of a wider scope."""
+    return table.cost.reshape([sizes[v] if v in table.stages else 1 for v in scope])
+
+
+def _backtrack(solved: list[tuple[int, tuple[int, ...], Ints]]) -> dict[int, int]:
+    picked: dict[int, int] = {}
+    for stage, around, best in reversed(solved):
+        picked[stage] = int(best[tuple(picked[n] for n in around)])
+    return picked

@@ -1,0 +1,244 @@
+"""Back ends that really stop: a run in a child process, killed when its limit and a grace are over.
+
+Engines overrun their limits (HiGHS by factors, CP-SAT in presolve) and cannot be interrupted from inside
+the process. The child streams every better plan and bound, so that what it had found is not lost with it.
+Plans are checked again and priced on this side of the pipe.
+
+One idle child is kept warm per process (starting one costs the import of an engine, about half a second); calls from
+several threads at once get children of their own. Children are started as ``python -m iegopt.solvers.worker``,
+not through ``multiprocessing``, so that a user's script needs no ``__main__`` guard.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import dataclasses
+import os
+import queue
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+import iegopt
+from iegopt.errors import BackendError
+from iegopt.problem.arrays import Problem
+from iegopt.solvers.incumbent import Incumbent
+from iegopt.solvers.result import Params, Result
+from iegopt.solvers.worker import Job, read_message, write_message
+
+__all__ = ["GRACE", "run_killable", "stop_children"]
+
+Ints = npt.NDArray[np.int64]
+
+GRACE = 0.5
+"""Seconds after the limit until the child is killed."""
+
+
+def run_killable(
+    function: str,
+    problem: Problem,
+    params: Params,
+    hint: Ints | None,
+    *,
+    solver: str,
+    grace: float = GRACE,
+) -> Result:
+    """Run ``function`` (``"package.module:name"``, called with problem, params, hint, report) in a child.
+
+    Parameters
+    ----------
+    params
+        ``time_limit`` seconds, which include the start of the child; ``None`` waits for ever.
+    solver
+        Name of the solver in the result.
+    grace
+        Seconds after the limit until the child is killed.
+
+    Raises
+    ------
+    BackendError
+        The engine raised, or its process died before anything was found.
+    InternalError
+        A bug that showed in the child.
+    """
+    began = time.monotonic()
+    best = Incumbent(problem, solver, hint)
+    until = None if params.time_limit is None else began + params.time_limit + grace
+    child = _take()
+    bare = dataclasses.replace(params, log=None)
+    job = Job(
+        function, dataclasses.replace(problem, meta={}), bare, hint, params.log is not None, began, tuple(sys.path)
+    )
+    healthy = False
+    try:
+        child.send(job)
+        while True:
+            message = child.receive(until)
+            if message is None:
+                note = f"killed {grace:g} s after its time limit"
+                return best.result(time.monotonic() - began, note=note)
+            kind, *content = message
+            if kind == "progress":
+                _take_progress(best, *content)
+            elif kind == "log" and params.log is not None:
+                params.log(content[0])
+            elif kind == "result":
+                healthy = True
+                result: Result = content[0]
+                return dataclasses.replace(result, seconds=time.monotonic() - began)
+            elif kind == "error":
+                healthy = True
+                raise content[0]
+            elif kind == "died":
+                return _after_death(best, solver, content[0], time.monotonic() - began)
+    finally:
+        if healthy:
+            _give_back(child)
+        else:
+            _drop(child)
+
+
+def _take_progress(best: Incumbent, choice: Ints | None, bound: int | None, proof: str | None) -> None:
+    if choice is not None:
+        best.offer(choice)
+    if bound is not None:
+        best.raise_bound(bound, proof or "engine")
+
+
+def _after_death(best: Incumbent, solver: str, code: int, seconds: float) -> Result:
+    how = f"its process ended with signal {-code}" if code < 0 else f"its process ended with code {code}"
+    if best.choice is None:
+        raise BackendError(f"{solver}: {how}")
+    return best.result(seconds, note=how)
+
+
+class _Child:
+    """A worker process, and a thread that turns its output into a queue."""
+
+    def __init__(self) -> None:
+        root = str(Path(iegopt.__file__).resolve().parent.parent)
+        inherited = os.environ.get("PYTHONPATH")
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join([root, inherited] if inherited else [root])}
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "iegopt.solvers.worker"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env=environment,
+            start_new_session=True,  # a group of its own, for engines that are processes themselves (CBC)
+        )
+        self._ending = threading.Lock()
+        self._messages: queue.Queue[tuple[Any, ...]] = queue.Queue()
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def _read(self) -> None:
+        assert self.process.stdout is not None
+        while True:
+            try:
+                self._messages.put(read_message(self.process.stdout))
+            except EOFError:
+                self._messages.put(("died", self._end()))
+                return
+
+    def send(self, job: Job) -> None:
+        assert self.process.stdin is not None
+        try:
+            write_message(self.process.stdin, job)
+        except BrokenPipeError:
+            return  # the reader reports the death
+
+    def receive(self, until: float | None) -> tuple[Any, ...] | None:
+        """The next message, or ``None`` once the monotonic clock is past ``until``."""
+        try:
+            return self._messages.get(timeout=None if until is None else max(0.0, until - time.monotonic()))
+        except queue.Empty:
+            return None
+
+    def alive(self) -> bool:
+        return self._reader.is_alive()
+
+    def kill(self) -> None:
+        """Kill and reap the child and what it started; returns when nothing of them is left."""
+        self._end()
+        self._reader.join()
+        for stream in (self.process.stdin, self.process.stdout):
+            assert stream is not None
+            try:
+                stream.close()
+            except BrokenPipeError:
+                continue  # unsent bytes of a job; the child is gone
+
+    def _end(self) -> int:
+        """Kill the process group while its leader is not reaped yet, and so its number not taken by another."""
+        with self._ending:
+            if self.process.returncode is None:
+                if hasattr(os, "killpg"):
+                    with contextlib.suppress(ProcessLookupError, PermissionError):  # it ended just now
+                        os.killpg(self.process.pid, signal.SIGKILL)
+                else:
+                    self.process.kill()
+            return self.process.wait()
+
+
+_idle: list[_Child] = []
+_busy: set[_Child] = set()
+_lock = threading.Lock()
+
+
+def _take() -> _Child:
+    with _lock:
+        while _idle:
+            child = _idle.pop()
+            if child.alive():
+                break
+            child.kill()
+        else:
+            child = _Child()
+        _busy.add(child)
+        return child
+
+
+def _give_back(child: _Child) -> None:
+    with _lock:
+        _busy.discard(child)
+        if not _idle:
+            _idle.append(child)
+            return
+    child.kill()
+
+
+def _drop(child: _Child) -> None:
+    with _lock:
+        _busy.discard(child)
+    child.kill()
+
+
+def stop_children() -> None:
+    """Kill every child of this process, idle or busy; the next run starts a new one."""
+    with _lock:
+        children = [*_idle, *_busy]
+        _idle.clear()
+        _busy.clear()
+    for child in children:
+        child.kill()
+
+
+def _forget_children() -> None:
+    """After a fork the children belong to the other process."""
+    global _lock
+    _lock = threading.Lock()
+    _idle.clear()
+    _busy.clear()
+
+
+atexit.register(stop_children)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_children)

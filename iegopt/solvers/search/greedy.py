@@ -1,0 +1,150 @@
+"""Solver ``greedy``: best fit with the relaxation's look-ahead, then repair.
+
+Stages are placed one after another, each on the option that costs least now plus what the messages of
+the relaxation say its children will cost, among those that keep every hard constraint. Two orders are
+tried: parents before children (then, with slack memory, the plan is the relaxation's own), and the largest memory
+first (best-fit decreasing). Where no option fits, the least violation is taken and ``repair`` follows.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from iegopt.problem.arrays import NO_LIMIT, Problem
+from iegopt.solvers.clock import Clock
+from iegopt.solvers.evaluate import feasible, objective
+from iegopt.solvers.exact.messages import UNREACHABLE, Messages
+from iegopt.solvers.exact.relaxation import Forest, Relaxation, relaxation
+from iegopt.solvers.exact.tree import relaxed_result
+from iegopt.solvers.result import Params, Result, Status
+from iegopt.solvers.search.outcome import outcome
+from iegopt.solvers.search.repair import repair
+from iegopt.solvers.search.state import State
+
+__all__ = ["Best", "GreedySolver", "backtrack_fitting", "construct", "first_plans", "usable_hint"]
+
+Ints = npt.NDArray[np.int64]
+Best = tuple[int, Ints]
+"""Objective in ticks and (V,) options of a feasible plan."""
+
+
+class GreedySolver:
+    """The best of a few constructions; proves nothing beyond the relaxation."""
+
+    name = "greedy"
+    exact = False
+
+    def supports(self, problem: Problem) -> str | None:
+        return None
+
+    def solve(self, problem: Problem, params: Params, hint: npt.NDArray[np.int64] | None) -> Result:
+        clock = Clock(params.time_limit if params.time_limit is not None else 1.0)
+        relaxed = relaxation(problem)
+        proven = relaxed_result(relaxed, self.name, clock.start)
+        if proven.status is not Status.UNKNOWN:
+            return proven
+        best = usable_hint(problem, hint)
+        for plan in first_plans(relaxed, clock, random.Random(params.seed), params.check):
+            best = plan if best is None else min(best, plan, key=lambda each: each[0])
+        return outcome(relaxed, best, self.name, clock, "best of the constructions")
+
+
+def first_plans(relaxed: Relaxation, clock: Clock, rng: random.Random, check: bool) -> Iterator[Best]:
+    """Feasible (objective, plan) by construction and repair, the quickest first, until the clock ends."""
+    problem = relaxed.problem
+    quick = backtrack_fitting(problem, relaxed.messages, relaxed.forest, relaxed.upward, clock)
+    if quick is not None:
+        yield quick
+    by_memory = sorted(range(problem.V), key=lambda v: -_least_share(problem, v))
+    for order in (relaxed.forest.order, by_memory):
+        if clock.left <= 0:
+            return
+        state = construct(relaxed, order, clock, check)
+        if state is not None and repair(state, clock.slice(max(0.2, clock.left / 4)), rng):
+            yield state.value, state.plan()
+
+
+def backtrack_fitting(
+    problem: Problem, messages: Messages, forest: Forest, upward: Sequence[Ints], clock: Clock
+) -> Best | None:
+    """Along a forest, every stage on the best option that still fits: parents before children, no second thought.
+
+    Parameters
+    ----------
+    upward
+        Per stage (options,) ticks: costs, or costs and what the children will cost (the relaxation's).
+
+    Returns
+    -------
+    ``None`` where a stage fits nowhere, the plan breaks another constraint, or the clock ends first.
+    """
+    options, topology = problem.options, problem.topology
+    free = problem.capacity.copy()
+    plan = np.zeros(problem.V, dtype=np.int64)
+    value = 0
+    for v in forest.order:
+        if clock.left <= 0:
+            return None
+        span, parent = options.of(v), forest.parent[v]
+        score = upward[v]
+        row: Ints | None = None
+        if parent >= 0:
+            row = messages.row(forest.edge[v], int(plan[parent]), messages.source[forest.edge[v]] == parent)
+            score = score + row
+        room = topology.tightest(free)[options.site[span]]
+        # Shared weights are charged every time here, which is safe.
+        need = options.share[span] + np.where(options.weight_key[span] >= 0, options.weight_share[span], 0)
+        fits = (need <= room) & problem.allowed[span]
+        best = int(np.where(fits, score, UNREACHABLE).argmin())
+        if not fits[best]:
+            return None
+        plan[v] = span.start + best
+        free[topology.devices_of(int(options.site[plan[v]]))] -= need[best]
+        value += int(options.cost[plan[v]]) + (0 if row is None else int(row[best]))
+    for e in forest.dropped:
+        w = messages.target[e]
+        value += int(messages.row(e, int(plan[messages.source[e]]), True)[plan[w] - messages.ptr[w]])
+    if problem.affinities or problem.has_path_limits or problem.budget < NO_LIMIT:
+        return usable_hint(problem, plan)
+    return value, plan
+
+
+def construct(
+    relaxed: Relaxation, order: tuple[int, ...] | list[int], clock: Clock, check: bool = False
+) -> State | None:
+    """Place the stages in an order, each where it is cheapest among what fits, else least in the way.
+
+    ``None`` where the clock ends first.
+    """
+    problem, forest = relaxed.problem, relaxed.forest
+    state = State(problem, relaxed.messages, check)
+    costs = problem.options.cost
+    for v in order:
+        if clock.left <= 0:
+            return None
+        offers = state.offers(v)
+        score = offers.cost.astype(np.float64)
+        parent = forest.parent[v]
+        if parent < 0 or state.choice[parent] >= 0:
+            score += relaxed.upward[v] - costs[problem.options.of(v)]
+        score[offers.violation > offers.violation.min()] = np.inf
+        state.place(v, state.ptr[v] + int(score.argmin()))
+    return state
+
+
+def usable_hint(problem: Problem, hint: Ints | None) -> Best | None:
+    """(objective, plan) of a feasible hint."""
+    if hint is None:
+        return None
+    plan = np.asarray(hint, dtype=np.int64)
+    return (objective(problem, plan), plan) if feasible(problem, plan) else None
+
+
+def _least_share(problem: Problem, stage: int) -> int:
+    span = problem.options.of(stage)
+    share = problem.options.share[span] * problem.topology.width[problem.options.site[span]]
+    return int(share[problem.allowed[span]].min())

@@ -1,0 +1,117 @@
+"""``solve`` verifies every answer, refuses what does not fit, and keeps a better hint."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import replace
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from iegopt.errors import InputError, InternalError, UnsupportedProblem
+from iegopt.problem.arrays import Problem
+from iegopt.problem.families import generate
+from iegopt.solvers import api
+from iegopt.solvers.brute import Brute
+from iegopt.solvers.result import Params, Result, Status
+from tests.solvers.random_problems import random_problem
+
+Ints = npt.NDArray[np.int64]
+
+
+class Liar:
+    """Returns the result it was made with."""
+
+    name = "liar"
+    exact = False
+
+    def __init__(self, result: Result) -> None:
+        self.result = result
+
+    def supports(self, problem: Problem) -> str | None:
+        return None
+
+    def solve(self, problem: Problem, params: Params, hint: Ints | None) -> Result:
+        return self.result
+
+
+@pytest.fixture
+def problem() -> Problem:
+    return random_problem(3, memory="slack", sla=False, deadline=False, affinity=False, extensions=False)
+
+
+@pytest.fixture
+def truth(problem: Problem) -> Result:
+    return api.solve(problem, "brute")
+
+
+def told(monkeypatch: pytest.MonkeyPatch, problem: Problem, result: Result, hint: Ints | None = None) -> Result:
+    monkeypatch.setitem(api.SOLVERS, "liar", Liar(result))
+    return api.solve(problem, "liar", hint=hint)
+
+
+def test_a_wrong_objective_is_a_bug(monkeypatch: pytest.MonkeyPatch, problem: Problem, truth: Result) -> None:
+    assert truth.objective is not None
+    with pytest.raises(InternalError, match="verified"):
+        told(monkeypatch, problem, replace(truth, objective=truth.objective + 1))
+
+
+def test_a_broken_constraint_is_a_bug(monkeypatch: pytest.MonkeyPatch, problem: Problem, truth: Result) -> None:
+    with pytest.raises(InternalError, match="breaks memory"):
+        told(monkeypatch, replace(problem, capacity=problem.capacity * 0), truth)
+
+
+def test_optimal_without_a_bound_is_a_bug(monkeypatch: pytest.MonkeyPatch, problem: Problem, truth: Result) -> None:
+    with pytest.raises(InternalError, match="optimal"):
+        told(monkeypatch, problem, replace(truth, bound=None))
+
+
+def unknown(truth: Result) -> Result:
+    return replace(truth, status=Status.UNKNOWN, choice=None, objective=None, bound=None, proof=None)
+
+
+def test_a_feasible_hint_is_not_lost(monkeypatch: pytest.MonkeyPatch, problem: Problem, truth: Result) -> None:
+    result = told(monkeypatch, problem, unknown(truth), truth.choice)
+    assert (result.status, result.objective) == (Status.FEASIBLE, truth.objective)
+    assert "hint" in result.note
+
+
+def test_a_hint_proves_that_infeasible_is_a_bug(
+    monkeypatch: pytest.MonkeyPatch, problem: Problem, truth: Result
+) -> None:
+    with pytest.raises(InternalError, match="infeasible, but the hint"):
+        told(monkeypatch, problem, replace(unknown(truth), status=Status.INFEASIBLE), truth.choice)
+
+
+def test_a_hint_below_the_bound_shows_a_bug(monkeypatch: pytest.MonkeyPatch, problem: Problem, truth: Result) -> None:
+    assert truth.objective is not None
+    with pytest.raises(InternalError, match="bound"):
+        told(monkeypatch, problem, replace(unknown(truth), bound=truth.objective + 1), truth.choice)
+
+
+def test_a_hint_that_does_not_fit(problem: Problem) -> None:
+    with pytest.raises(InputError, match="the hint does not fit"):
+        api.solve(problem, "brute", hint=np.array([0]))
+
+
+def test_an_unknown_solver_is_named_with_the_nearest(problem: Problem) -> None:
+    with pytest.raises(InputError, match=r"no solver 'brut'\. Maybe brute\?"):
+        api.solve(problem, "brut")
+
+
+def test_an_unsupported_problem_says_why() -> None:
+    with pytest.raises(UnsupportedProblem, match=r"brute cannot solve this problem: .* combinations"):
+        api.solve(generate("chain", 9, 9), "brute")
+
+
+def test_the_table_is_named_by_its_solvers() -> None:
+    assert all(name == solver.name for name, solver in api.SOLVERS.items())
+    assert isinstance(api.SOLVERS["brute"], Brute)
+
+
+def test_importing_the_table_loads_no_engine() -> None:
+    code = "import sys, iegopt.solvers.api; print([m for m in ('ortools', 'pulp', 'highspy') if m in sys.modules])"
+    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=".")
+    assert shown.stdout.strip() == "[]"

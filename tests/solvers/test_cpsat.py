@@ -1,0 +1,72 @@
+"""The CP-SAT model: exact where OR-Tools is not, huge costs, hints, streamed plans and bounds."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from iegopt.problem.families import generate
+from iegopt.solvers.brute import Brute
+from iegopt.solvers.cpsat.solver import run
+from iegopt.solvers.evaluate import objective
+from iegopt.solvers.result import Params, Status
+from tests.solvers.random_problems import random_problem
+
+
+@pytest.mark.parametrize(("seed", "links"), [(303, "pairs"), (452, "pairs"), (10, "odd"), (743, "tree")])
+def test_presolve_claimed_a_wrong_optimum(seed: int, links: str) -> None:
+    problem = random_problem(seed, links=links)
+    assert run(problem, Params(), None).objective == Brute().solve(problem, Params(), None).objective
+
+
+def test_costs_beyond_the_range_of_the_engine_are_divided() -> None:
+    problem = random_problem(0, links="tree", stages=4, deadline=False)
+    factor = 2**59 // int(problem.options.cost.max())
+    options = dataclasses.replace(
+        problem.options, cost=problem.options.cost * factor + np.arange(len(problem.options.cost))
+    )
+    huge = dataclasses.replace(problem, options=options)
+    truth, result = Brute().solve(huge, Params(), None), run(huge, Params(), None)
+    assert result.status is Status.OPTIMAL
+    assert truth.objective is not None
+    assert result.objective is not None
+    assert result.bound is not None
+    assert result.bound <= truth.objective <= result.objective
+    assert result.objective - truth.objective <= 1e-6 * truth.objective
+
+
+def test_a_hint_is_the_answer_when_there_is_no_time_for_another() -> None:
+    problem = generate("chain", 20, 256, "slack", 0)
+    hint = problem.options.ptr[:-1] + np.array([int(np.flatnonzero(problem.allowed[problem.options.of(v)])[0])
+                                                for v in range(problem.V)])  # fmt: skip
+    result = run(problem, Params(time_limit=0.0), hint)
+    assert result.status is Status.FEASIBLE
+    assert result.objective is not None
+    assert result.objective <= objective(problem, hint)
+
+
+def test_better_plans_and_bounds_are_reported_on_the_way() -> None:
+    problem = generate("agent", 8, 32, "tight", 0)
+    plans, bounds = [], []
+
+    def report(choice: object, bound: int | None, proof: str | None) -> None:
+        plans.append(choice) if choice is not None else bounds.append((bound, proof))
+
+    lines: list[str] = []
+    result = run(problem, Params(log=lines.append), None, report)
+    assert result.status is Status.OPTIMAL
+    values = [objective(problem, np.asarray(choice)) for choice in plans]
+    assert values == sorted(values, reverse=True)
+    assert values[-1] == result.objective == bounds[-1][0]
+    assert bounds[-1][1] == "CP-SAT"
+    assert any("CP-SAT" in line for line in lines)
+
+
+def test_one_seed_gives_one_answer() -> None:
+    problem = generate("chain", 8, 32, "tight", 1)
+    first, second = (run(problem, Params(seed=7), None) for _ in range(2))
+    assert first.choice is not None
+    assert second.choice is not None
+    assert first.choice.tolist() == second.choice.tolist()
