@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import OrderedDict
+from collections.abc import Hashable, Iterable
 from functools import cached_property
 
 from iegopt import library
@@ -11,11 +12,17 @@ from iegopt.cost.profile import Profiles
 from iegopt.devices import Device, DeviceClass, expand
 from iegopt.errors import InputError
 from iegopt.problem.sites import SiteTable, build_sites, gang_sizes
+from iegopt.problem.stage_options import StageLayout, stage_layout
 from iegopt.problem.state import ClusterState
+from iegopt.problem.tiers import Preferred
 from iegopt.problem.variants import Registry
 from iegopt.spec.cluster import ClusterSpec
+from iegopt.spec.stage import Precision, StageSpec
 
-__all__ = ["CompiledCluster"]
+__all__ = ["MAX_LAYOUTS", "CompiledCluster"]
+
+MAX_LAYOUTS = 512
+"""Stage layouts kept per cluster: on 1,000 devices some 50 kB each."""
 
 
 class CompiledCluster:
@@ -35,7 +42,32 @@ class CompiledCluster:
         self.cost_model = CostModel(Profiles(library.profiles()))
         self.gang_sizes = gang_sizes(spec, self.devices)
         self._tables: dict[frozenset[int], SiteTable] = {}
+        self._layouts: OrderedDict[Hashable, StageLayout] = OrderedDict()
         self.sites(())  # finds fault with links and overrides now, not at the first request
+
+    def layout(
+        self,
+        stage: StageSpec,
+        precisions: frozenset[Precision] | None,
+        table: SiteTable,
+        degrees: tuple[int, ...],
+        preference: Preferred | None,
+    ) -> StageLayout:
+        """The options of a stage, from the ``MAX_LAYOUTS`` kept where one of the same demand was asked for before."""
+        key = (
+            stage.type, stage.model, stage.tokens, stage.compute, stage.memory, stage.io, stage.fixed_time,
+            stage.parallelism, stage.device_types, precisions, id(table), degrees, preference,
+        )  # fmt: skip
+        if key in self._layouts:
+            self._layouts.move_to_end(key)
+            return self._layouts[key]
+        efficiency = (self.spec.parallel_efficiency, self.spec.host_parallel_efficiency)
+        candidates = self.registry.candidates(stage, precisions)
+        found = stage_layout(stage, candidates, table, self.cost_model, efficiency, degrees, preference)
+        self._layouts[key] = found
+        if len(self._layouts) > MAX_LAYOUTS:
+            self._layouts.popitem(last=False)
+        return found
 
     @cached_property
     def by_id(self) -> dict[str, Device]:

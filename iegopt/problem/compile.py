@@ -22,7 +22,7 @@ from iegopt.problem.compile_edges import EdgeBuilder, buffers, location_bytes, w
 from iegopt.problem.limits import Limits, request_limits, ticks, without_slack_limits
 from iegopt.problem.preference import preference_for, within_latency
 from iegopt.problem.sites import SiteTable
-from iegopt.problem.stage_options import SiteFigures, StageOptions, stage_options
+from iegopt.problem.stage_options import SiteFigures, StageOptions
 from iegopt.problem.tiers import Preferred
 from iegopt.problem.topology import LEVEL_NAMES
 from iegopt.spec.graph import GraphSpec
@@ -95,16 +95,8 @@ def compile_graph(
     held = buffers(graph, sizes, kv)
     weights = weights_for(request.sla_class, request.weights)
     stages = [
-        stage_options(
-            stage,
-            cluster.registry.candidates(stage, _precisions(stage, request, preference)),
-            table,
-            figures,
-            cluster.cost_model,
-            (cluster.spec.parallel_efficiency, cluster.spec.host_parallel_efficiency),
-            ks,
-            preference,
-            buffer,
+        StageOptions.of(
+            cluster.layout(stage, _precisions(stage, request, preference), table, ks, preference), figures, buffer
         )
         for stage, ks, buffer in zip(graph.stages, degrees, held, strict=True)
     ]
@@ -244,20 +236,22 @@ def _columns(
     options: StageOptions, keep: Ints, extra: npt.NDArray[np.float64], table: SiteTable, weights: CostWeights,
     scale: int, variants: dict[str, int],
 ) -> dict[str, Ints]:  # fmt: skip
-    site, block = options.site[keep], options.block[keep]
-    width = table.topology.width[site]
+    every: Ints | slice = slice(None) if len(keep) == len(options.site) else keep
+    site, block = options.site[every], options.block[every]
+    # The scale is a multiple of every width, so a device's share is exact.
+    per_device = (scale // table.topology.width)[site]
     names = np.array([variants.setdefault(b.candidate.name, len(variants)) for b in options.blocks], dtype=np.int64)
-    held = np.array([math.ceil(b.weight_bytes) for b in options.blocks], dtype=np.int64)
-    variant = names[block] if len(names) else block
-    weight = held[block] if len(held) else block
+    weights_held = np.array([math.ceil(b.weight_bytes) for b in options.blocks], dtype=np.int64)
+    variant, held = names[block], weights_held[block]
+    cost = options.cost(weights)[every]
     return {
         "site": site,
         "variant": variant,
-        "cost": _rounded(options.cost(weights)[keep] + extra[keep]),
-        "time": _rounded(options.time[keep]),
-        "share": options.memory[keep] * scale // width,
-        "weight_key": np.where(weight > 0, variant * table.topology.S + site, -1),
-        "weight_share": weight * scale // width,
+        "cost": _rounded(cost + extra[every] if extra.any() else cost),
+        "time": _rounded(options.time[every]),
+        "share": options.memory[every] * per_device,
+        "weight_key": np.where(held > 0, variant * table.topology.S + site, -1),
+        "weight_share": held * per_device,
     }
 
 
@@ -297,7 +291,7 @@ def _affinities(graph: GraphSpec) -> tuple[Affinity, ...]:
 
 def _rounded(seconds: Iterable[float]) -> Ints:
     ticks = np.asarray(seconds) * TICKS_PER_SECOND
-    if (np.abs(ticks) > 2.0**60).any():
+    if np.abs(ticks).max(initial=0.0) > 2.0**60:
         raise InputError("a cost is over 36 years of weighted time: check the units of the request and the cluster")
     rounded: Ints = np.rint(ticks).astype(np.int64)
     return rounded

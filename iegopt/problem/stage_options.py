@@ -1,14 +1,14 @@
 """The options of one stage: every compatible (site, variant) with its times, cost and memory.
 
 Costs are worked out once per (device class, gang size, variant) and spread over the sites by
-arrays; only load and price differ from site to site.
+arrays; only load and price differ from site to site, and only load and free memory from plan to plan.
 """
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -23,7 +23,7 @@ from iegopt.problem.variants import Candidate
 from iegopt.spec.kinds import KINDS
 from iegopt.spec.stage import Parallelism, ParallelStrategy, Precision, StageSpec
 
-__all__ = ["SiteFigures", "StageOptions", "stage_options"]
+__all__ = ["Block", "SiteFigures", "StageLayout", "StageOptions", "stage_layout"]
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -58,22 +58,35 @@ class Refusal:
     reason: str
 
 
-@dataclass(eq=False)
-class StageOptions:
-    """Options of a stage, in site order.
+@dataclass(frozen=True, eq=False)
+class StageLayout:
+    """What of a stage's options does not change with the cluster's state, in site order.
 
     Attributes
     ----------
     site, block (n,)
         Site, and index into ``blocks``.
-    t0, time (n,)
+    t0 (n,)
         Seconds; load time of weights included.
-    money (n,)
-        M in seconds at the reference price.
     memory (n,)
-        Bytes over the whole site, weights apart.
+        Bytes over the whole site, weights and transfer buffers apart.
     refused
         Reason -> how many sites it ruled out.
+    """
+
+    site: Ints
+    block: Ints
+    t0: Floats
+    memory: Ints
+    blocks: tuple[Block, ...]
+    refused: Counter[str]
+
+
+@dataclass(eq=False)
+class StageOptions:
+    """Options of a stage in the present state; arrays (n,) in site order, as in ``StageLayout``.
+
+    ``time`` is T in seconds, ``money`` is M in seconds at the reference price, ``memory`` includes the buffers.
     """
 
     site: Ints
@@ -82,25 +95,43 @@ class StageOptions:
     time: Floats
     money: Floats
     memory: Ints
-    blocks: list[Block]
-    refused: Counter[str] = field(default_factory=Counter)
+    blocks: tuple[Block, ...]
+    refused: Counter[str]
+
+    @classmethod
+    def of(cls, layout: StageLayout, figures: SiteFigures, buffer: int) -> StageOptions:
+        """``buffer`` bytes of transfers come on top of the stage's own memory."""
+        site, block, t0, memory = layout.site, layout.block, layout.t0, layout.memory
+        refused = layout.refused.copy()
+        usable = np.isfinite(figures.load[site])
+        if not usable.all():
+            refused["the device is fully utilised"] += int((~usable).sum())
+            site, block, t0, memory = site[usable], block[usable], t0[usable], memory[usable]
+        return cls(
+            site=site,
+            block=block,
+            t0=t0,
+            time=t0 * figures.load[site],
+            money=t0 * figures.price[site] / figures.reference_price,
+            memory=memory + buffer,
+            blocks=layout.blocks,
+            refused=refused,
+        )
 
     def cost(self, weights: CostWeights) -> Floats:
         """(n,) α·L + β·T + γ·M of every option, in seconds."""
         return weights.alpha * self.t0 + weights.beta * self.time + weights.gamma * self.money
 
 
-def stage_options(
+def stage_layout(
     stage: StageSpec,
     candidates: tuple[Candidate, ...],
     table: SiteTable,
-    figures: SiteFigures,
     model: CostModel,
     parallel_efficiency: tuple[float, float],
     degrees: tuple[int, ...],
     preference: Preferred | None,
-    buffer: int,
-) -> StageOptions:
+) -> StageLayout:
     """All options of a stage, whatever its SLA says.
 
     Parameters
@@ -109,13 +140,11 @@ def stage_options(
         Of gangs within a domain, and of gangs that only share a host.
     degrees
         Gang sizes that the stage may take.
-    buffer
-        Bytes of transfer buffers, on top of the stage's own memory.
     """
     types = stage.device_types or KINDS[stage.type].device_types
     refused: Counter[str] = Counter()
     blocks: list[Block] = []
-    parts: list[tuple[Ints, int]] = []
+    parts: list[Ints] = []
     for (device, size, fabric), sites in zip(table.kinds, table.of_kind, strict=True):
         efficiency = parallel_efficiency[0] if fabric else parallel_efficiency[1]
         if size not in degrees:
@@ -127,10 +156,9 @@ def stage_options(
         usable = [block for block in found if isinstance(block, Block)]
         if not usable:
             refused[max(block for block in found if isinstance(block, Refusal)).reason] += len(sites)
-        for block in usable:
-            parts.append((sites, len(blocks)))
-            blocks.append(block)
-    return _assemble(parts, blocks, figures, buffer, refused)
+        parts += [sites] * len(usable)
+        blocks += usable
+    return _layout(parts, blocks, refused)
 
 
 def _block(
@@ -165,7 +193,7 @@ def _block(
         parallel_efficiency=parallel_efficiency,
     )
     if not math.isfinite(cost.t0):
-        return Refusal(3, f"{device.model} lacks a rate that {stage.id} needs")
+        return Refusal(3, f"{device.model} lacks a rate that the stage needs")
     if cost.weight_bytes > size * device.vram:
         return Refusal(4, f"the weights of {candidate.name} do not fit {size} x {device.model}")
     load_time = 0.0
@@ -181,26 +209,12 @@ def _parallelism(stage: StageSpec, size: int) -> Parallelism:
     return Parallelism(strategy=ParallelStrategy.TENSOR if size > 1 else ParallelStrategy.NONE, degree=size)
 
 
-def _assemble(
-    parts: list[tuple[Ints, int]], blocks: list[Block], figures: SiteFigures, buffer: int, refused: Counter[str]
-) -> StageOptions:
-    site = np.concatenate([sites for sites, _ in parts]) if parts else np.empty(0, dtype=np.int64)
-    block = np.repeat([b for _, b in parts], [len(sites) for sites, _ in parts]).astype(np.int64)
-    usable = np.isfinite(figures.load[site])
-    if not usable.all():
-        refused["the device is fully utilised"] += int((~usable).sum())
-        site, block = site[usable], block[usable]
+def _layout(parts: list[Ints], blocks: list[Block], refused: Counter[str]) -> StageLayout:
+    none = np.empty(0, dtype=np.int64)
+    site = np.concatenate([none, *parts])
+    block = np.repeat(np.arange(len(parts)), [len(sites) for sites in parts])
     order = np.argsort(site, kind="stable")
-    site, block = site[order], block[order]
-    t0 = np.array([b.cost.t0 + b.load_time for b in blocks], dtype=np.float64)[block] if blocks else np.empty(0)
-    memory = np.array([math.ceil(b.cost.memory_bytes + b.cost.kv_bytes) + buffer for b in blocks], dtype=np.int64)
-    return StageOptions(
-        site=site,
-        block=block,
-        t0=t0,
-        time=t0 * figures.load[site],
-        money=t0 * figures.price[site] / figures.reference_price,
-        memory=memory[block] if blocks else np.empty(0, dtype=np.int64),
-        blocks=blocks,
-        refused=refused,
-    )
+    block = block[order]
+    t0 = np.array([b.cost.t0 + b.load_time for b in blocks])
+    memory = np.array([math.ceil(b.cost.memory_bytes + b.cost.kv_bytes) for b in blocks], dtype=np.int64)
+    return StageLayout(site[order], block, t0[block], memory[block], tuple(blocks), refused)
