@@ -173,7 +173,7 @@ class NoPlan:
     conflicts: tuple[dict[str, Any], ...]
 
     def document(self) -> dict[str, Any]:
-        """The answer as one JSON object: the keys of the contract, with nulls for the plan."""
+        """The answer as one JSON object: the keys of ``Plan.document``, null where they speak of a plan."""
         return {
             "status": self.status,
             "objective": None,
@@ -185,7 +185,16 @@ class NoPlan:
             "makespan": None,
             "request": self.request,
             "cluster": self.cluster,
+            "proof": None,
             "note": self.note,
+            "deadline": None,
+            "termination": None,
             "tier": self.tier,
+            "stages": None,
+            "transfers": None,
+            "cost": None,
+            "penalties": None,
+            "weights": None,
+            "reference_price": None,
             "explanation": {"conflicts": list(self.conflicts)},
         }

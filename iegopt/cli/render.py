@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from iegopt.devices import Device
     from iegopt.plans import NoPlan, Plan
 
-__all__ = ["header", "headline", "render_no_plan", "render_plan", "table"]
+__all__ = ["header", "headline", "render_conflicts", "render_no_plan", "render_plan", "table"]
 
 _WIDE, _NARROW = 170, 120
 """Columns from which the stages and their cost are one table, and below which they are three."""
@@ -70,14 +70,19 @@ def headline(answer: Mapping[str, Any], name: str, about: str, proof: str | None
 def render_no_plan(answer: NoPlan) -> Iterator[RenderableType]:
     """Why there is no plan: the constraints that cannot hold together, with their numbers."""
     yield header(answer)
-    if not answer.conflicts:
+    yield from render_conflicts(answer.conflicts)
+
+
+def render_conflicts(conflicts: Sequence[Mapping[str, Any]]) -> Iterator[RenderableType]:
+    """Constraints that cannot hold together, numbered; nothing where there are none."""
+    if not conflicts:
         return
-    one = len(answer.conflicts) == 1
+    one = len(conflicts) == 1
     yield Text(f"\n{'This constraint cannot' if one else 'These constraints cannot all'} be kept:")
-    for number, conflict in enumerate(answer.conflicts, 1):
+    for number, conflict in enumerate(conflicts, 1):
         yield Text.assemble(f"  {number}. ", (plain(conflict["rule"]), "bold"), f": {plain(conflict['sentence'])}")
     if not one:
-        yield Text("Lifting any one of them is enough." if all(c["minimal"] for c in answer.conflicts) else "")
+        yield Text("Lifting any one of them is enough." if all(c["minimal"] for c in conflicts) else "")
 
 
 def table(title: str, *columns: tuple[str, str]) -> Table:

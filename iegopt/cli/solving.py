@@ -61,6 +61,8 @@ def _solve(arguments: argparse.Namespace) -> int:
             note(result.note)
     else:
         _show(problem, result, document)
+        if result.status == "infeasible":
+            _show_conflicts(problem, arguments)
     sys.stdout.flush()
     return EXIT[result.status]
 
@@ -178,6 +180,19 @@ def _show(problem: Problem, result: Result, document: dict[str, Any]) -> None:
             made.add_row(plain(stage), plain(place["site"]), plain(place["variant"]), time, cost)
         parts += [made, f"makespan {seconds(document['makespan'])}"]
     show(*parts)
+
+
+def _show_conflicts(problem: Problem, arguments: argparse.Namespace) -> None:
+    """Why there is no plan, found in no more time than the solver was given."""
+    import dataclasses
+
+    from iegopt.cli.render import render_conflicts
+    from iegopt.explain.conflict import TIME_LIMIT, find_conflict
+
+    with busy("looking for the constraints that conflict"):
+        found = find_conflict(problem, min(TIME_LIMIT, arguments.time_limit or TIME_LIMIT))
+    if found:  # nothing is said where the time did not tell
+        show(*render_conflicts([dataclasses.asdict(conflict) for conflict in found]))
 
 
 def _show_report(report: Report, plan: dict[str, Any], checked: bool) -> None:

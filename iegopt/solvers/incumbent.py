@@ -94,4 +94,4 @@ def no_option(problem: Problem) -> str | None:
     empty = np.flatnonzero(count == 0)
     if not empty.size:
         return None
-    return f"stage {problem.stages[int(empty[0])]} has no option that keeps its SLA and fits its devices"
+    return f"stage {problem.stages[int(empty[0])]} has no option that keeps its time limits and fits its devices"

@@ -73,6 +73,8 @@ def test_infeasible_names_the_conflict(
     answer = json.loads(ran.out)
     assert [answer[key] for key in ("objective", "gap", "placement", "makespan")] == [None] * 4
     assert len(answer["explanation"]["conflicts"]) == 1
+    plan = iegopt("plan", REQUEST, "--cluster", CLUSTER, "--json")
+    assert list(answer) == list(json.loads(plan.out)), "a reader finds every key of a plan, here with null"
     golden("infeasible.json", normalised(ran.out))
     text = iegopt("plan", IMPOSSIBLE, "--cluster", CLUSTER)
     assert text.code == 2

@@ -77,6 +77,24 @@ def test_infeasible_is_2_with_nulls(iegopt: Run, tmp_path: Path, instance: dict[
     assert [answer[key] for key in ("objective", "gap", "placement", "makespan")] == [None] * 4
 
 
+def test_infeasible_names_what_conflicts(iegopt: Run, tmp_path: Path, instance: dict[str, Any]) -> None:
+    ran = iegopt("solve", changed(tmp_path, instance, deadline=1.2))
+    assert ran.code == 2
+    assert "1. deadline: the deadline is 1.2 s; the longest path, to decode, takes 1.2 s at least" in ran.out
+    apart = {"stages": [0, 1], "level": "host", "apart": True}
+    ran = iegopt("solve", changed(tmp_path, instance, affinity=[apart]), "--time-limit", 5)
+    assert "1. affinity: prefill and decode have to be on different hosts" in ran.out
+
+
+def test_a_deadline_that_no_option_keeps_is_not_called_an_sla(
+    iegopt: Run, tmp_path: Path, instance: dict[str, Any]
+) -> None:
+    ran = iegopt("solve", changed(tmp_path, instance, deadline=0.1), "--solver", "cpsat", "--json")
+    assert (ran.code, ran.error_line.split(": ")[1]) == (
+        2, "stage prefill has no option that keeps its time limits and fits its devices"
+    )  # fmt: skip
+
+
 def test_as_text(iegopt: Run, file: Path) -> None:
     ran = iegopt("solve", file)
     assert ran.code == 0
