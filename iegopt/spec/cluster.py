@@ -105,7 +105,11 @@ class ClusterSpec(Spec):
         counts = {device.id: device.count for device in self.devices}
         groups: list[tuple[str, tuple[str, ...]]] = [(f"pairs.{i}", pair.devices) for i, pair in enumerate(self.pairs)]
         groups += [(f"gangs.{i}", gang.devices) for i, gang in enumerate(self.gangs)]
+        taken: dict[tuple[str, frozenset[str]], str] = {}
         for where, names in groups:
+            first = taken.setdefault((where.partition(".")[0], frozenset(names)), where)
+            if first != where:
+                raise ValueError(f"{where}: the same devices as {first}")
             for name in names:
                 if not _is_device(name, counts):
                     pool = f". A pool: expected {name}-0 and so on" if name in counts else ""

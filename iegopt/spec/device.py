@@ -111,6 +111,12 @@ class Spread(Spec):
     hosts_per_rack: PositiveInt | None = None
     racks_per_datacenter: PositiveInt | None = None
 
+    @model_validator(mode="after")
+    def _racks_are_filled(self) -> Self:
+        if self.racks_per_datacenter is not None and self.hosts_per_rack is None:
+            raise ValueError("racks_per_datacenter is given without hosts_per_rack, so no rack would be filled")
+        return self
+
 
 class _Device(Spec):
     compute: DeviceCompute = DeviceCompute()

@@ -50,6 +50,14 @@ class AffinityRule(Spec):
     required: bool = True
     penalty: Seconds = 0.0
 
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        if len(set(self.stages)) != len(self.stages):
+            raise ValueError("a stage stands twice in an affinity")
+        if self.required and self.penalty:
+            raise ValueError("a required affinity has no penalty: expected required: false")
+        return self
+
 
 class GraphSpec(Spec):
     """A DAG of stages. Cycles, dangling ends and duplicate ids are refused."""

@@ -11,7 +11,7 @@ from iegopt.spec.base import Identifier, Name, Spec
 from iegopt.spec.graph import GraphSpec
 from iegopt.spec.policy import DagConstraints, FallbackPolicy, KvTransferConfig
 from iegopt.spec.quantities import Bytes, Flop, PositiveInt, Seconds, SmallInt
-from iegopt.spec.stage import Parallelism, Precision
+from iegopt.spec.stage import Parallelism, Precision, StageKind
 
 __all__ = [
     "AgentConfig", "Preference", "RequestSpec", "RetrievalSpec", "SlaClass", "SlaSpec", "ToolSpec", "Weights",
@@ -120,6 +120,10 @@ class RequestSpec(Spec):
             both = [name for name in alone if name in self.model_fields_set]
             if both:
                 raise ValueError(f"graph is given whole, so {', '.join(both)} would be ignored: remove one")
+            if self.sla.itl is not None:
+                raise ValueError("sla.itl holds for decodes that iegopt builds: give latency_sla to those of the graph")
+            if self.sla.ttft is not None and not any(s.type is StageKind.PREFILL for s in self.graph.stages):
+                raise ValueError("sla.ttft is the end of the first prefill, and the graph has none")
             return self
         if self.model is None:
             raise ValueError("expected a model with a prompt, or a graph")

@@ -57,6 +57,13 @@ class StageKind(StrEnum):
     OUTPUT = "output"
 
 
+_OF_TOKENS = frozenset(StageKind) - {
+    StageKind.TOKENIZE, StageKind.RETRIEVAL, StageKind.TOOL, StageKind.ROUTER, StageKind.AGENT_DECISION,
+    StageKind.OUTPUT,
+}  # fmt: skip
+"""Kinds whose work may be stated as tokens of a model."""
+
+
 class DeviceType(StrEnum):
     GPU = "GPU"
     NPU = "NPU"
@@ -145,6 +152,12 @@ class StageAffinity(Spec):
     required: bool = True
     penalty: Seconds = 0.0
 
+    @model_validator(mode="after")
+    def _penalty_of_a_preference(self) -> Self:
+        if self.penalty and (self.required or self.device is None):
+            raise ValueError("penalty is what missing a preferred device costs: expected device and required: false")
+        return self
+
 
 class TokenWork(Spec):
     """Tokens of an LLM stage: ``new`` are prefilled, ``output`` decoded, after ``context`` held ones."""
@@ -188,4 +201,6 @@ class StageSpec(Spec):
     def _tokens_need_a_model(self) -> Self:
         if self.tokens is not None and self.model is None:
             raise ValueError("tokens are given but no model to derive their cost from")
+        if self.tokens is not None and self.type not in _OF_TOKENS:
+            raise ValueError(f"tokens are given, and the cost of a {self.type} stage does not follow from any")
         return self
