@@ -13,6 +13,7 @@ from iegopt.spec.cluster import ClusterSpec
 from iegopt.spec.device import DeviceCard, DeviceCompute, DeviceSpec, Interconnect, Utilization
 from iegopt.spec.explain_error import nearest
 from iegopt.spec.stage import DeviceType, StageSpec
+from iegopt.units import shown
 
 __all__ = ["Device", "DeviceClass", "expand"]
 
@@ -81,8 +82,9 @@ def expand(cluster: ClusterSpec) -> tuple[Device, ...]:
     """
     devices: list[Device] = []
     seen: set[str] = set()
+    prices = _prices(cluster)
     for number, spec in enumerate(cluster.devices):
-        for device in _expand_one(spec, cluster, f"cluster.devices.{number}"):
+        for device in _expand_one(spec, prices, f"cluster.devices.{number}"):
             if device.id in seen:
                 raise InputError(f"cluster.devices.{number}: a second device is called {device.id}")
             seen.add(device.id)
@@ -90,11 +92,11 @@ def expand(cluster: ClusterSpec) -> tuple[Device, ...]:
     return tuple(devices)
 
 
-def _expand_one(spec: DeviceSpec, cluster: ClusterSpec, where: str) -> Iterator[Device]:
+def _expand_one(spec: DeviceSpec, prices: dict[str, float], where: str) -> Iterator[Device]:
     card = _card(spec.model)
     kind = _class(spec, card, where)
     interconnect = spec.interconnect or (_one_direction(card.interconnect) if card else None)
-    price = _price(spec, card, cluster, where)
+    price = _price(spec, card, prices, where)
     queue = (spec.queue.depth, spec.queue.wait) if spec.queue else None
     for i in range(spec.count):
         name = spec.id if spec.count == 1 else f"{spec.id}-{i}"
@@ -155,12 +157,31 @@ def _class(spec: DeviceSpec, card: DeviceCard | None, where: str) -> DeviceClass
     )
 
 
-def _price(spec: DeviceSpec, card: DeviceCard | None, cluster: ClusterSpec, where: str) -> float:
+def _prices(cluster: ClusterSpec) -> dict[str, float]:
+    """The cluster's $/h by device model, whatever the case or alias it is written in."""
+    own = {spec.model.lower() for spec in cluster.devices}
+    prices: dict[str, float] = {}
+    for written, price in cluster.prices.items():
+        name = _price_key(written)
+        if name not in own and not library.has_card("device", written):
+            guess = nearest(written, (*library.names("device"), *own))
+            hint = f". Maybe {guess}?" if guess else ""
+            raise InputError(f"cluster.prices: no device model is called {shown(written)}{hint}")
+        if name in prices:
+            raise InputError(f"cluster.prices: {shown(written)} has its price twice")
+        prices[name] = price
+    return prices
+
+
+def _price_key(model: str) -> str:
+    return (library.card_name("device", model) if library.has_card("device", model) else model).lower()
+
+
+def _price(spec: DeviceSpec, card: DeviceCard | None, prices: dict[str, float], where: str) -> float:
     if spec.price is not None:
         return spec.price
-    for name in (spec.model, card.name if card else spec.model):
-        if name in cluster.prices:
-            return cluster.prices[name]
+    if (own := prices.get((card.name if card else spec.model).lower())) is not None:
+        return own
     if card is None:
         raise InputError(f"{where}.price: device {spec.id} has no price, and there is no card named {spec.model}")
     return card.example_price

@@ -34,8 +34,8 @@ from iegopt.spec.variant import PathCard
 from iegopt.units import shown
 
 __all__ = [
-    "DEFAULT_LINKS", "Kind", "all_cards", "compatible", "data_dir", "device", "find_device", "link", "llm", "names",
-    "path", "profiles",
+    "DEFAULT_LINKS", "Kind", "all_cards", "card_name", "compatible", "data_dir", "device", "find_device", "has_card",
+    "link", "llm", "names", "path", "profiles",
 ]  # fmt: skip
 
 Kind = Literal["llm", "device", "link", "path", "profile"]
@@ -74,24 +74,24 @@ def data_dir(name: Literal["models", "instances"]) -> Path:
 
 def llm(name: str) -> LlmCard:
     """The card of a model (raises ``InputError`` with the nearest known name)."""
-    card: LlmCard = _card("llm", _known("llm", name))
+    card: LlmCard = _card("llm", card_name("llm", name))
     return card
 
 
 def device(name: str) -> DeviceCard:
     """The card of a device model (raises ``InputError`` with the nearest known name)."""
-    card: DeviceCard = _card("device", _known("device", name))
+    card: DeviceCard = _card("device", card_name("device", name))
     return card
 
 
 def find_device(name: str) -> DeviceCard | None:
     """The card of a device model, ``None`` where there is none: a cluster may describe devices of its own."""
-    return device(name) if _resolve("device", name) is not None else None
+    return device(name) if has_card("device", name) else None
 
 
 def link(name: str) -> LinkCard:
     """The card of a link (raises ``InputError`` with the nearest known name)."""
-    card: LinkCard = _card("link", _known("link", name))
+    card: LinkCard = _card("link", card_name("link", name))
     return card
 
 
@@ -107,6 +107,22 @@ def path(model: str) -> PathCard | None:
 def profiles() -> tuple[Profile, ...]:
     """All measured profiles, for ``iegopt.cost.profile.Profiles``."""
     return tuple(all_cards("profile"))
+
+
+def card_name(kind: Kind, name: str) -> str:
+    """The name that a card is filed under (raises ``InputError`` with the nearest known name)."""
+    found = _resolve(kind, name)
+    if found is not None:
+        return found
+    family = [known for known in names(kind) if known.lower().startswith(f"{name}-".lower())]
+    guess = " or ".join(family[:3]) or nearest(name, (*names(kind), *(alias for alias, _ in _aliased(kind))))
+    hint = f"Maybe {guess}?" if guess else f"Expected one of the {len(names(kind))} cards of models/{_FOLDER[kind]}"
+    raise InputError(f"unknown {_SAID[kind]} {shown(name)}. {hint}")
+
+
+def has_card(kind: Kind, name: str) -> bool:
+    """Whether a card has this name or alias."""
+    return _resolve(kind, name) is not None
 
 
 def names(kind: Kind) -> tuple[str, ...]:
@@ -132,16 +148,6 @@ def compatible(variant_devices: tuple[str, ...], device_model: str) -> bool:
         or f"{model}-".lower().startswith(f"{listed}-".lower())
         for listed in variant_devices
     )
-
-
-def _known(kind: Kind, name: str) -> str:
-    found = _resolve(kind, name)
-    if found is not None:
-        return found
-    family = [known for known in names(kind) if known.lower().startswith(f"{name}-".lower())]
-    guess = " or ".join(family[:3]) or nearest(name, (*names(kind), *(alias for alias, _ in _aliased(kind))))
-    hint = f"Maybe {guess}?" if guess else f"Expected one of the {len(names(kind))} cards of models/{_FOLDER[kind]}"
-    raise InputError(f"unknown {_SAID[kind]} {shown(name)}. {hint}")
 
 
 def _resolve(kind: Kind, name: str) -> str | None:

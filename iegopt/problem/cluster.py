@@ -11,6 +11,7 @@ from iegopt.cost.model import CostModel
 from iegopt.cost.profile import Profiles
 from iegopt.devices import Device, DeviceClass, expand
 from iegopt.errors import InputError
+from iegopt.problem.names import check_names
 from iegopt.problem.sites import SiteTable, build_sites, gang_sizes
 from iegopt.problem.stage_options import StageLayout, stage_layout
 from iegopt.problem.state import ClusterState
@@ -35,6 +36,7 @@ class CompiledCluster:
     """
 
     def __init__(self, spec: ClusterSpec) -> None:
+        check_names(spec)
         self.spec = spec
         self.devices: tuple[Device, ...] = expand(spec)
         self.state = ClusterState.of(self.devices)

@@ -204,6 +204,8 @@ def _problem(
     names = [stage.id for stage in graph.stages]
     for v, stage in enumerate(graph.stages):
         if stage.affinity.kv_cache_location is not None:
+            if f"kv:{stage.id}" in names:
+                raise InputError(f"stage kv:{stage.id}: the name stands for the KV location of {stage.id}: rename it")
             columns.append(_companion(stage, cluster, variants))
             edges.add_location(len(names), v, location_bytes(stage, kv))
             names.append(f"kv:{stage.id}")

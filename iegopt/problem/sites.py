@@ -73,6 +73,11 @@ def build_sites(cluster: ClusterSpec, devices: tuple[Device, ...], sizes: Iterab
         for k in wanted:
             members += _blocks(devices, k)
     names = tuple("+".join(devices[d].id for d in site) for site in members)
+    twice = next((name for name, n in _sizes(names).items() if n > 1), None)
+    if twice is not None:
+        raise InputError(
+            f"cluster.devices: {twice} is the name of two sites: rename the device that is called like a gang"
+        )
     of_kind: dict[tuple[DeviceClass, int, bool], list[int]] = {}
     for s, site in enumerate(members):
         fabric = len({devices[d].path[0] for d in site}) == 1
@@ -173,6 +178,7 @@ def _group_links(cluster: ClusterSpec, devices: tuple[Device, ...], level: int, 
                 at = ids[device.path[0]]
                 slower = min(own.bandwidth, links[at].bandwidth) if links[at] is not default else own.bandwidth
                 links[at] = LinkSpec(latency=default.latency, bandwidth=slower)
+    overridden: set[str] = set()
     for number, override in enumerate(cluster.link_overrides):
         if override.level != LEVEL_NAMES[level]:
             continue
@@ -183,6 +189,9 @@ def _group_links(cluster: ClusterSpec, devices: tuple[Device, ...], level: int, 
                 f"cluster.link_overrides.{number}.group: {found} called {override.group} at level "
                 f"{override.level}, expected one such as {next(iter(ids))}"
             )
+        if matches[0] in overridden:
+            raise InputError(f"cluster.link_overrides.{number}.group: {override.group} is overridden a second time")
+        overridden.add(matches[0])
         links[ids[matches[0]]] = override
     return links
 

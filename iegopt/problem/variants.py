@@ -88,7 +88,7 @@ class Registry:
             )
         wanted = frozenset({own}) if own and precisions is None else precisions
         found = tuple(
-            Candidate(_name(card, variant), card, variant.precision, variant)
+            Candidate(f"{card.name}/{variant.artifact}", card, variant.precision, variant)
             for variant in path.variants
             if wanted is None or variant.precision in wanted
         )
@@ -103,8 +103,3 @@ class Registry:
             if name.lower() in self._own:
                 return self._own[name.lower()]
         return library.path(card.name)
-
-
-def _name(card: LlmCard, variant: Variant) -> str:
-    name = f"{card.name}/{variant.precision}/{variant.backend}"
-    return name if variant.version == "1" else f"{name}/{variant.version}"

@@ -38,6 +38,12 @@ class Variant(Spec):
     version: Name = "1"
     load_time: Seconds | None = None
 
+    @property
+    def artifact(self) -> str:
+        """``precision/backend``, and the version where it is not the first."""
+        name = f"{self.precision}/{self.backend}"
+        return name if self.version == "1" else f"{name}/{self.version}"
+
 
 class ExecutionPath(Spec):
     """All variants of one model."""
