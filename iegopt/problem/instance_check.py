@@ -169,9 +169,7 @@ def _check_stages(read: JsonReader, value: object, sites: int, extensions: list[
 def _check_options(read: JsonReader, value: object, where: str, sites: int, weights: bool) -> None:
     options = read.mapping(value, where, ("site", "variant", "cost", "time", "memory"), ("weights",) if weights else ())
     read.indices(options["site"], f"{where}.site", None, "", count=sites)
-    count = len(options["site"])
-    if not count:
-        read.fail(where, "empty: expected at least one option")
+    count = len(options["site"])  # 0 is a stage that nothing can run: well formed, and infeasible
     for i, variant in enumerate(read.array(options["variant"], f"{where}.variant", count, "option")):
         read.text(variant, f"{where}.variant[{i}]")
     read.numbers(options["cost"], f"{where}.cost", count, "option", least=None)

@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from iegopt import SOLVERS
+
 Run = Callable[..., Any]
 
 DOCUMENTS = Path(__file__).parent / "documents"
@@ -101,6 +103,16 @@ def test_compile_solve_verify(iegopt: Run, tmp_path: Path) -> None:
     for answer in (solved.out, json.dumps(planned)):
         plan.write_text(answer)
         assert iegopt("verify", file, plan).code == 0
+
+
+@pytest.mark.parametrize("solver", [name for name in SOLVERS if name != "milp-cbc"])  # CBC is not everywhere
+def test_a_stage_that_nothing_runs_is_infeasible_in_its_file_too(iegopt: Run, tmp_path: Path, solver: str) -> None:
+    request, file = tmp_path / "wide.yaml", tmp_path / "wide.json"
+    request.write_text(IMPOSSIBLE.read_text().replace("degree: 1}}", "degree: 8}}", 1))
+    assert iegopt("plan", request, "--cluster", CLUSTER, "--json", "--solver", solver).code == 2
+    assert iegopt("compile", request, "--cluster", CLUSTER, "-o", file).code == 0
+    ran = iegopt("solve", file, "--json", "--solver", solver)
+    assert (ran.code, json.loads(ran.out)["status"]) == (2, "infeasible")
 
 
 def test_generate_is_seeded(iegopt: Run, tmp_path: Path) -> None:

@@ -217,7 +217,7 @@ MALFORMED: list[tuple[Callable[[dict[str, Any]], None], str, str]] = [
     (put("prefill", "stages", 1, "id"), "stages[1].id", "stands twice"),
     (put(1.0, "stages", 0, "finish_by"), "stages[0]", "unknown key finish_by"),
     (put(-1, "stages", 0, "sla"), "stages[0].sla", "at least 0"),
-    (put([], *OPTIONS, "site"), "stages[0].options", "at least one option"),
+    (put([], *OPTIONS, "site"), "stages[0].options.variant", "3 entries, expected 0, one per option"),
     (put([0, 1, 3], *OPTIONS, "site"), "stages[0].options.site[2]", "3: expected a whole number, 0 to 2"),
     (put([0, 0, 1], *OPTIONS, "site"), "stages[0].options.site[1]", "site 0 with variant fp16 stands twice"),
     (put([0.1, 0.2], *OPTIONS, "time"), "stages[0].options.time", "2 entries, expected 3, one per option"),
