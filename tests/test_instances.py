@@ -12,6 +12,7 @@ from iegopt.library import data_dir
 from iegopt.planner import Planner
 from iegopt.plans import Plan
 from iegopt.problem.instance import read_instance, to_problem
+from iegopt.problem.instance_check import EXTENSIONS
 from iegopt.problem.sites import build_sites, gang_sizes
 from iegopt.solvers.api import solve
 from iegopt.solvers.result import Params, Status
@@ -172,3 +173,8 @@ def test_the_readme_of_the_problems_lists_them_all() -> None:
     listed = {name: None if optimum == "none" else round(float(optimum) * 1e9) for name, optimum in rows}
     assert listed == OPTIMA
     assert {path.stem for path in folder.glob("*.json")} == set(OPTIMA)
+
+
+def test_the_readme_of_the_problems_explains_every_extension() -> None:
+    text = (data_dir("instances") / "problems" / "README.md").read_text(encoding="utf-8")
+    assert tuple(re.findall(r"^\| \*\*(\w+)\*\* \|", text, re.M)) == EXTENSIONS
