@@ -34,7 +34,7 @@ from iegopt.solvers.incumbent import Incumbent
 from iegopt.solvers.result import Params, Result
 from iegopt.solvers.worker import Job, read_message, write_message
 
-__all__ = ["GRACE", "run_killable", "stop_children"]
+__all__ = ["GRACE", "Child", "run_killable", "stop_children"]
 
 Ints = npt.NDArray[np.int64]
 
@@ -120,15 +120,15 @@ def _after_death(best: Incumbent, solver: str, code: int, seconds: float) -> Res
     return best.result(seconds, note=how)
 
 
-class _Child:
-    """A worker process, and a thread that turns its output into a queue."""
+class Child:
+    """A process that runs ``module`` (whose ``main`` is ``worker.serve``), and a thread that queues its output."""
 
-    def __init__(self) -> None:
+    def __init__(self, module: str = "iegopt.solvers.worker") -> None:
         root = str(Path(iegopt.__file__).resolve().parent.parent)
         inherited = os.environ.get("PYTHONPATH")
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join([root, inherited] if inherited else [root])}
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "iegopt.solvers.worker"],
+            [sys.executable, "-m", module],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env=environment,
@@ -148,7 +148,7 @@ class _Child:
                 self._messages.put(("died", self._end()))
                 return
 
-    def send(self, job: Job) -> None:
+    def send(self, job: object) -> None:
         assert self.process.stdin is not None
         try:
             write_message(self.process.stdin, job)
@@ -188,12 +188,12 @@ class _Child:
             return self.process.wait()
 
 
-_idle: list[_Child] = []
-_busy: set[_Child] = set()
+_idle: list[Child] = []
+_busy: set[Child] = set()
 _lock = threading.Lock()
 
 
-def _take() -> _Child:
+def _take() -> Child:
     with _lock:
         while _idle:
             child = _idle.pop()
@@ -201,12 +201,12 @@ def _take() -> _Child:
                 break
             child.kill()
         else:
-            child = _Child()
+            child = Child()
         _busy.add(child)
         return child
 
 
-def _give_back(child: _Child) -> None:
+def _give_back(child: Child) -> None:
     with _lock:
         _busy.discard(child)
         if not _idle:
@@ -215,7 +215,7 @@ def _give_back(child: _Child) -> None:
     child.kill()
 
 
-def _drop(child: _Child) -> None:
+def _drop(child: Child) -> None:
     with _lock:
         _busy.discard(child)
     child.kill()

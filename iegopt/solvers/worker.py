@@ -19,7 +19,7 @@ import time
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import IO, Any
+from typing import IO, Any, NoReturn
 
 import numpy as np
 import numpy.typing as npt
@@ -28,7 +28,7 @@ from iegopt.errors import BackendError, InternalError
 from iegopt.problem.arrays import Problem
 from iegopt.solvers.result import Params
 
-__all__ = ["Job", "read_message", "resolve", "write_message"]
+__all__ = ["Job", "read_message", "resolve", "serve", "write_message"]
 
 Ints = npt.NDArray[np.int64]
 HEADER = struct.Struct("<Q")
@@ -86,12 +86,17 @@ def resolve(function: str) -> Callable[..., Any]:
 
 def main() -> None:
     """Take jobs until the input ends."""
+    serve(_work)
+
+
+def serve(work: Callable[[Any, Callable[..., None]], None]) -> NoReturn:
+    """Call ``work(message, send)`` for every message of the parent; ``send(kind, *content)`` answers."""
     inbox = os.fdopen(os.dup(0), "rb")
     outbox = os.fdopen(os.dup(1), "wb")
     with open(os.devnull, "r+b") as nothing:
         os.dup2(nothing.fileno(), 0)
         os.dup2(nothing.fileno(), 1)
-    jobs: queue.Queue[Job] = queue.Queue()
+    jobs: queue.Queue[Any] = queue.Queue()
     threading.Thread(target=_receive, args=(inbox, jobs), daemon=True).start()
     lock = threading.Lock()
 
@@ -100,10 +105,10 @@ def main() -> None:
             write_message(outbox, (kind, *content))
 
     while True:
-        _work(jobs.get(), send)
+        work(jobs.get(), send)
 
 
-def _receive(inbox: IO[bytes], jobs: queue.Queue[Job]) -> None:
+def _receive(inbox: IO[bytes], jobs: queue.Queue[Any]) -> None:
     while True:
         try:
             jobs.put(read_message(inbox))

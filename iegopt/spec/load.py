@@ -32,6 +32,7 @@ from iegopt.spec.policy import (
 from iegopt.spec.profile import Profile
 from iegopt.spec.request import RequestSpec
 from iegopt.spec.stage import StageSpec
+from iegopt.spec.suite import SuiteSpec
 from iegopt.spec.text import file_name, read_text
 from iegopt.spec.variant import ExecutionPath, PathCard
 from iegopt.spec.yaml_reader import parse_yaml
@@ -57,6 +58,7 @@ DOCUMENTS: dict[str, Any] = {
     "link": LinkCard,
     "path": PathCard,
     "profile": Profile,
+    "suite": SuiteSpec,
 }
 """Top-level key of a document -> the spec (or tuple of specs) it holds."""
 

@@ -1,0 +1,81 @@
+"""The process in which one engine runs: ``python -m iegopt.bench.child``, never started by hand.
+
+``("warm", engine)`` imports what it needs and, unless it wants a fresh process a run, lets it solve a toy, so that no
+run pays for the first. ``("run", pickled problem, params, hint)`` solves; every plan and bound goes back with its time.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import pickle
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from iegopt.bench.engine import Engine, Plain
+from iegopt.bench.engines import engine
+from iegopt.bench.memory import forget_peak, peak_bytes
+from iegopt.bench.schedule import TaskGraph
+from iegopt.problem.families import generate
+from iegopt.solvers.result import Params
+from iegopt.solvers.worker import serve
+
+__all__: list[str] = []
+
+Send = Callable[..., None]
+_chosen: list[Engine] = []
+
+
+def main() -> None:
+    """Serve until the input ends."""
+    with open(os.devnull, "wb") as nothing:
+        os.dup2(nothing.fileno(), 2)  # what engines print is not ours; a death is told by its code
+    serve(_work)
+
+
+def _work(message: tuple[Any, ...], send: Send) -> None:
+    kind, *content = message
+    try:
+        if kind == "warm":
+            _warm(content[0])
+            send("ready")
+        else:
+            _run(send, *content)
+    except Exception as error:  # noqa: BLE001 - it becomes a row of the results
+        send("error", " ".join(f"{type(error).__name__}: {error}".split()))
+
+
+def _warm(name: str) -> None:
+    chosen = engine(name)
+    for package in chosen.packages:
+        importlib.import_module(package)
+    _chosen[:] = [chosen]
+    if chosen.fresh:
+        return
+    toys: tuple[Plain, ...] = (generate("agent", 3, 8, "tight", 0), TaskGraph("toy", (1, 1), ((), (0,)), 2))
+    for toy in toys:
+        if chosen.supports(toy) is None:
+            chosen.solve(toy, Params(time_limit=5.0), None, lambda *_: None)
+            return
+
+
+def _run(send: Send, problem: bytes, params: Params, hint: npt.NDArray[np.int64] | None) -> None:
+    loaded: Plain = pickle.loads(problem)
+    forget_peak()
+    send("started")
+    began = time.perf_counter()
+
+    def report(choice: npt.NDArray[np.int64] | None, bound: int | None, proof: str | None) -> None:
+        send("point", time.perf_counter() - began, choice, bound, proof)
+
+    result = _chosen[0].solve(loaded, params, hint, report)
+    seconds = time.perf_counter() - began
+    send("result", seconds, result, peak_bytes())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,44 @@
+"""The table of engines: our solvers, and the peers with what to install for each."""
+
+from __future__ import annotations
+
+import difflib
+from importlib.util import find_spec
+
+from iegopt.bench.engine import Engine
+from iegopt.bench.ours import Ours
+from iegopt.bench.peers.cpsat_element import CpSatElement
+from iegopt.bench.peers.highs_pairs import HighsPairs
+from iegopt.bench.peers.saga import Saga
+from iegopt.bench.peers.toulbar2 import Toulbar2
+from iegopt.errors import InputError
+from iegopt.solvers.api import SOLVERS
+
+__all__ = ["ENGINES", "PEERS", "engine", "missing"]
+
+PEERS: dict[str, Engine] = {
+    "toulbar2": Toulbar2(),
+    "cpsat-element": CpSatElement(),
+    "highs-weak": HighsPairs("weak"),
+    "highs-strong": HighsPairs("strong"),
+    "heft": Saga("Heft"),
+    "cpop": Saga("Cpop"),
+}
+ENGINES: dict[str, Engine] = {**{name: Ours(name) for name in SOLVERS}, **PEERS}
+
+
+def engine(name: str) -> Engine:
+    """The engine of a name (raises ``InputError`` with the nearest known one)."""
+    if name not in ENGINES:
+        close = difflib.get_close_matches(name, ENGINES, n=1)
+        guess = f"Maybe {close[0]}?" if close else f"Known: {', '.join(ENGINES)}"
+        raise InputError(f"no solver or peer {name!r}. {guess}")
+    return ENGINES[name]
+
+
+def missing(name: str) -> str | None:
+    """What is not installed for an engine, found without importing it; ``None`` where all is there."""
+    for package in engine(name).packages:
+        if find_spec(package.split(".")[0]) is None:
+            return f"{package.split('.')[0]} is not installed: pip install 'iegopt[peers]'"
+    return None

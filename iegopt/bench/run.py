@@ -1,0 +1,185 @@
+"""Run a suite: one instance after the other, and on each every limit, seed and repetition, solver beside solver.
+
+Neighbouring runs differ in the solver alone, so that whatever slows the machine down for a while slows all of them.
+Every plan is checked and priced by the verifier here, in the process that reports it.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from iegopt.bench.engine import Plain
+from iegopt.bench.engines import engine, missing
+from iegopt.bench.environment import environment
+from iegopt.bench.instances import BenchInstance, expand
+from iegopt.bench.journal import Document, Journal
+from iegopt.bench.process import EngineProcess, Outcome
+from iegopt.bench.rows import failed, row_of
+from iegopt.bench.schedule import TaskGraph
+from iegopt.errors import IegoptError, InputError
+from iegopt.solvers.result import Params
+from iegopt.spec.suite import SolverEntry, SuiteSpec
+
+__all__ = ["Task", "run_suite", "tasks_of"]
+
+Observer = Callable[[int, int, "Task", Document | None], None]
+"""Called with (number from 1, total, task, its row, or ``None`` as it starts)."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """One run."""
+
+    instance: BenchInstance
+    entry: SolverEntry
+    limit: float
+    seed: int
+    repetition: int
+
+    @property
+    def key(self) -> tuple[Any, ...]:
+        return (self.instance.name, self.entry.name, self.limit, self.seed, self.repetition)
+
+    def __str__(self) -> str:
+        return f"{self.instance.name}:{self.entry.name}:{self.limit:g}s"
+
+
+def tasks_of(suite: SuiteSpec, base: Path, patterns: Sequence[str] = ()) -> list[Task]:
+    """All runs in their order; with ``patterns`` those whose ``instance:solver:limit`` fits one of them.
+
+    Raises
+    ------
+    InputError
+        An unknown solver, or patterns that fit no run.
+    """
+    for entry in suite.solvers:
+        engine(entry.solver)
+    tasks = [*_ordered(suite, expand(suite, base))]
+    if not patterns:
+        return tasks
+    wide = [pattern if any(c in pattern for c in "*?[") else f"*{pattern}*" for pattern in patterns]
+    kept = [task for task in tasks if any(fnmatchcase(str(task), pattern) for pattern in wide)]
+    if not kept:
+        raise InputError(f"no run fits {', '.join(patterns)}; runs are called such as {tasks[0]}")
+    return kept
+
+
+def _ordered(suite: SuiteSpec, instances: list[BenchInstance]) -> Iterator[Task]:
+    for instance in instances:
+        for limit in suite.limits:
+            for seed in suite.seeds:
+                for repetition in range(suite.repetitions):
+                    for entry in suite.solvers:
+                        yield Task(instance, entry, limit, seed, repetition)
+
+
+def run_suite(
+    suite: SuiteSpec,
+    base: Path,
+    results: Path,
+    *,
+    resume: bool = False,
+    patterns: Sequence[str] = (),
+    command: str = "",
+    observe: Observer = lambda *_: None,
+) -> Document:
+    """Run what is not done yet and return the finished document.
+
+    Raises
+    ------
+    InputError
+        As ``tasks_of`` and ``Journal``.
+    """
+    tasks = tasks_of(suite, base, patterns)
+    session = {"command": command, **environment()}
+    processes: dict[str, EngineProcess] = {}
+    with Journal(results, suite.model_dump(mode="json"), session, resume=resume) as journal:
+        done = {_key(row): row for row in journal.rows}
+        loaded: tuple[str, Plain | None, bytes, str | None] = ("", None, b"", None)
+        try:
+            for number, task in enumerate(tasks, 1):
+                if task.key in done:
+                    continue
+                observe(number, len(tasks), task, None)
+                if loaded[0] != task.instance.name:
+                    loaded = _load(task.instance)
+                row = _row(task, suite, loaded, done, processes)
+                done[task.key] = row
+                journal.append(row)
+                observe(number, len(tasks), task, row)
+        finally:
+            for process in processes.values():
+                process.stop()
+        return journal.finish()
+
+
+def _key(row: Document) -> tuple[Any, ...]:
+    return (row["instance"], row["solver"], row["limit"], row["seed"], row["repetition"])
+
+
+def _load(instance: BenchInstance) -> tuple[str, Plain | None, bytes, str | None]:
+    """The problem, pickled before anything in it is cached, or why it cannot be had."""
+    if instance.missing is not None:
+        return instance.name, None, b"", instance.missing
+    try:
+        problem = instance.load()
+    except IegoptError as error:
+        return instance.name, None, b"", " ".join(str(error).split())
+    return instance.name, problem, pickle.dumps(problem, protocol=pickle.HIGHEST_PROTOCOL), None
+
+
+def _row(
+    task: Task,
+    suite: SuiteSpec,
+    loaded: tuple[str, Plain | None, bytes, str | None],
+    done: dict[tuple[Any, ...], Document],
+    processes: dict[str, EngineProcess],
+) -> Document:
+    _, problem, pickled, absent = loaded
+    published = task.instance.published
+    base: Document = {
+        "instance": task.instance.name,
+        "family": task.instance.family,
+        "solver": task.entry.name,
+        "engine": task.entry.solver,
+        "hint": task.entry.hint,
+        "limit": task.limit,
+        "threads": suite.threads,
+        "seed": task.seed,
+        "repetition": task.repetition,
+        "published": None if published is None else published.ticks,
+        "published_optimal": published is not None and published.optimal,
+    }
+    if problem is None:
+        return failed(base, "skipped", absent or "")
+    base |= _size(problem)
+    name = task.entry.solver
+    reason = missing(name)
+    if reason is not None:
+        return failed(base, "missing", reason)
+    reason = engine(name).supports(problem)
+    if reason is not None:
+        return failed(base, "unsupported", reason)
+    hint = None
+    if task.entry.hint is not None:
+        before = done.get((task.instance.name, task.entry.hint, task.limit, task.seed, task.repetition))
+        if before is None or before["choice"] is None:
+            return failed(base, "skipped", f"{task.entry.hint} left no plan to start from")
+        hint = np.array(before["choice"], dtype=np.int64)
+    params = Params(time_limit=task.limit, threads=suite.threads, seed=task.seed)
+    process = processes.setdefault(name, EngineProcess(name))
+    outcome: Outcome = process.run(pickled, params, hint, suite.grace)
+    return row_of(base, problem, outcome)
+
+
+def _size(problem: Plain) -> Document:
+    if isinstance(problem, TaskGraph):
+        return {"stages": len(problem.duration), "sites": problem.processors}
+    return {"stages": problem.V, "sites": problem.topology.S}

@@ -1,0 +1,153 @@
+"""A benchmark suite: which instances, which solvers, how long, how often.
+
+::
+
+    suite:
+      name: tight
+      instances:
+        - {generate: {family: [chain, agent], stages: 20, sites: [256, 1024], memory: tight, seeds: 0..4}}
+        - {files: [../../instances/problems/*.json]}
+        - {public: {set: ctap, names: [tassc*]}}
+      solvers: [auto, cpsat, {solver: toulbar2, hint: auto}]
+      limits: [1s, 10s]
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
+
+from iegopt.spec.base import Name, Spec
+from iegopt.spec.quantities import Seconds, SmallInt
+
+__all__ = ["GenerateSpec", "InstancesSpec", "PublicSpec", "SolverEntry", "SuiteSpec"]
+
+_RANGE = re.compile(r"(\d{1,9})\.\.(\d{1,9})")
+_MOST = 10_000
+"""Numbers in one range."""
+
+
+def _listed(value: object) -> object:
+    """One entry stands for a list of one."""
+    return [value] if isinstance(value, str | int | dict) and not isinstance(value, bool) else value
+
+
+def _whole_numbers(value: object) -> object:
+    """A number, a list, or a range in text, ``0..9`` with both ends."""
+    if isinstance(value, str) and (match := _RANGE.fullmatch(value.strip())):
+        first, last = int(match[1]), int(match[2])
+        if last < first or last - first >= _MOST:
+            raise ValueError(f"expected a range upwards of at most {_MOST:,} numbers, such as 0..9")
+        return list(range(first, last + 1))
+    if isinstance(value, str):
+        raise ValueError("expected whole numbers: one, a list, or a range such as 0..9")
+    return _listed(value)
+
+
+def _solver_entry(value: object) -> object:
+    """A bare name is a solver without a hint."""
+    return {"solver": value} if isinstance(value, str) else value
+
+
+def _numbers_schema(least: int) -> dict[str, Any]:
+    number = {"type": "integer", "minimum": least}
+    return {"anyOf": [number, {"type": "string"}, {"type": "array", "items": number}]}
+
+
+_Sizes = Annotated[
+    tuple[Annotated[int, Field(strict=True, ge=1, le=100_000)], ...],
+    BeforeValidator(_whole_numbers),
+    Field(min_length=1),
+    WithJsonSchema(_numbers_schema(1)),
+]
+_Seeds = Annotated[
+    tuple[Annotated[int, Field(strict=True, ge=0, lt=2**31)], ...],
+    BeforeValidator(_whole_numbers),
+    Field(min_length=1),
+    WithJsonSchema(_numbers_schema(0)),
+]
+_Names = Annotated[tuple[Name, ...], BeforeValidator(_listed), Field(min_length=1)]
+_Family = Literal["chain", "agent", "fanout", "layered"]
+_Memory = Literal["slack", "tight", "part_full"]
+_Limit = Annotated[Seconds, Field(gt=0)]
+
+
+class GenerateSpec(Spec):
+    """Every combination of these, as ``iegopt.problem.families.generate`` makes it.
+
+    A number of stages or sites and a seed may be one, a list, or a range such as ``0..9``.
+    """
+
+    family: Annotated[tuple[_Family, ...], BeforeValidator(_listed), Field(min_length=1)]
+    stages: _Sizes
+    sites: _Sizes
+    memory: Annotated[tuple[_Memory, ...], BeforeValidator(_listed), Field(min_length=1)] = ("slack",)
+    seeds: _Seeds = (0,)
+    gangs: bool = False
+
+
+class PublicSpec(Spec):
+    """A public set: which, the folder it lies in (``IEGOPT_SHARED``/data otherwise), and patterns of names."""
+
+    set: Literal["ctap", "gqap", "gap", "stg"]
+    folder: Name | None = None
+    names: _Names = ("*",)
+
+
+class InstancesSpec(Spec):
+    """One source of instances: exactly one of the three. ``files`` are patterns, relative to the suite."""
+
+    generate: GenerateSpec | None = None
+    files: _Names | None = None
+    public: PublicSpec | None = None
+    family: Name | None = None
+
+    @model_validator(mode="after")
+    def _one_source(self) -> Self:
+        given = [name for name in ("generate", "files", "public") if getattr(self, name) is not None]
+        if len(given) != 1:
+            raise ValueError(f"{' and '.join(given) or 'no source'}: expected one of generate, files, public")
+        return self
+
+
+class SolverEntry(Spec):
+    """A solver or peer, and the entry before it whose plan of the same round it starts from."""
+
+    solver: Name
+    hint: Name | None = None
+    label: Name | None = None
+
+    @property
+    def name(self) -> str:
+        """What tables call it: its label, else ``solver`` or ``solver+hint``."""
+        return self.label or (self.solver if self.hint is None else f"{self.solver}+{self.hint}")
+
+
+class SuiteSpec(Spec):
+    """A benchmark suite.
+
+    ``limits`` are seconds for each run; ``seeds`` go to the solvers, ``repetitions`` repeat each seed. ``grace``
+    is how long after its limit a solver is killed.
+    """
+
+    name: Name
+    instances: Annotated[tuple[InstancesSpec, ...], Field(min_length=1)]
+    solvers: Annotated[tuple[Annotated[SolverEntry, BeforeValidator(_solver_entry)], ...], Field(min_length=1)]
+    limits: Annotated[tuple[_Limit, ...], BeforeValidator(_listed), Field(min_length=1)]
+    threads: Annotated[SmallInt, Field(ge=1)] = 1
+    repetitions: Annotated[SmallInt, Field(ge=1)] = 1
+    seeds: _Seeds = (0,)
+    grace: Seconds = 2.0
+
+    @model_validator(mode="after")
+    def _hints_come_first(self) -> Self:
+        known: list[str] = []
+        for entry in self.solvers:
+            if entry.name in known:
+                raise ValueError(f"solver {entry.name} stands twice: give one a label")
+            if entry.hint is not None and entry.hint not in known:
+                raise ValueError(f"hint {entry.hint} of {entry.solver}: expected a solver that stands before it")
+            known.append(entry.name)
+        return self
