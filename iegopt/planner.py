@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 
 from iegopt import library
-from iegopt.errors import InternalError
+from iegopt.errors import InputError, InternalError
 from iegopt.explain import explain
 from iegopt.explain.conflict import Conflict, find_conflict
 from iegopt.graph.builder import build_graph
@@ -136,6 +136,8 @@ class Planner:
         """
         started = time.perf_counter()
         params = params or Params()
+        if deadline_ms is not None and not deadline_ms >= 0:
+            raise InputError(f"deadline_ms {deadline_ms}: expected a number of milliseconds, at least 0")
         limit = deadline_ms / 1000 if deadline_ms is not None else params.time_limit
         deadline = started + (DEFAULT_TIME_LIMIT if limit is None else limit)
         graph = self.graph(request)

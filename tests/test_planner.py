@@ -207,9 +207,9 @@ def test_updates_equal_a_cluster_that_says_the_same() -> None:
     ("how", "message"),
     [
         ({"device": "gpu-9"}, "no device is called gpu-9"),
-        ({"device": "gpu", "used": 10**12}, "expected 0 to 80000000000 bytes"),
-        ({"device": "gpu", "utilisation": 1.5}, "expected 0 to 1"),
-        ({"device": "gpu", "queue": (-1, 1.0)}, "expected .depth, wait., both at least 0"),
+        ({"device": "gpu", "used": 10**12}, "expected a whole number of bytes from 0 to 80000000000"),
+        ({"device": "gpu", "utilisation": 1.5}, "expected a number from 0 to 1"),
+        ({"device": "gpu", "queue": (-1, 1.0)}, "expected .depth, wait., a whole number and a factor from 0 to 1000"),
     ],
 )
 def test_updates_are_checked(how: dict[str, Any], message: str) -> None:
@@ -275,3 +275,32 @@ def test_the_verifier_of_plans_finds_one_broken_thing_at_a_time() -> None:
     for device in {d for stage in plan.stages for d in stage.devices}:
         planner.update(device, used=0 if device.startswith("cpu") else 80 * 10**9)
     assert {v.rule for v in planner.verify(plan, asked).violations} == {"memory"}
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"queue": (1.5, 1.0)}, {"queue": (1, float("nan"))}, {"queue": (1, 2, 3)}, {"queue": 3}, {"queue": (-1, 1.0)},
+        {"utilisation": float("nan")}, {"utilisation": 2}, {"utilisation": "50%"},
+        {"used": -1}, {"used": 10**20}, {"used": 1.5}, {"used": "60GB"},
+        {"queue": (9, 1.0), "used": -1},
+    ],
+    ids=repr,
+)  # fmt: skip
+def test_a_wrong_update_is_refused_and_changes_nothing(wrong: dict[str, Any]) -> None:
+    planner = Planner(cluster({"id": "gpu", "model": "A100-80GB"}, {"id": "cpu", "model": "cpu-generic-32c"}))
+    asked = request(model="Llama-3.1-8B", prompt_tokens=500, output_tokens=20)
+    before = planner.plan(asked, explained=False)
+    with pytest.raises(InputError, match=r"update gpu: (queue|utilisation|used) "):
+        planner.update("gpu", **wrong)
+    after = planner.plan(asked, explained=False)
+    assert isinstance(before, Plan)
+    assert isinstance(after, Plan)
+    assert after.cost == before.cost
+
+
+@pytest.mark.parametrize("deadline", [-1, float("nan")])
+def test_a_deadline_that_is_no_time_is_refused(deadline: float) -> None:
+    planner = Planner(cluster({"id": "cpu", "model": "cpu-generic-32c"}))
+    with pytest.raises(InputError, match="deadline_ms"):
+        planner.plan(request(graph={"stages": [{"id": "a", "type": "output"}]}), deadline_ms=deadline)

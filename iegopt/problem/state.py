@@ -72,23 +72,23 @@ class ClusterState:
         Raises
         ------
         InputError
-            Unknown device, or a figure out of range.
+            Unknown device, or a figure out of range; nothing is changed then.
         """
         if device not in self.index:
             raise InputError(f"update: no device is called {device}")
         d = self.index[device]
-        if queue is not None:
-            if queue[0] < 0 or queue[1] < 0:
-                raise InputError(f"update {device}: queue {queue}: expected (depth, wait), both at least 0")
-            self.load[d] = _load(queue, 0.0)
+        vram = self.devices[d].kind.vram
+        state = None if queue is None else _queue(device, queue)
+        if utilisation is not None and not (isinstance(utilisation, int | float) and 0 <= utilisation <= 1):
+            raise InputError(f"update {device}: utilisation {utilisation!r}: expected a number from 0 to 1")
+        if used is not None and not (isinstance(used, int | np.integer) and 0 <= used <= vram):
+            raise InputError(f"update {device}: used {used!r}: expected a whole number of bytes from 0 to {vram}")
+        if state is not None:
+            self.load[d] = load_factor(state, 0.0)
         elif utilisation is not None:
-            if not 0 <= utilisation <= 1:
-                raise InputError(f"update {device}: utilisation {utilisation}: expected 0 to 1")
-            self.load[d] = _load(None, utilisation)
+            self.load[d] = load_factor(None, utilisation)
         if used is not None:
-            if not 0 <= used <= self.devices[d].kind.vram:
-                raise InputError(f"update {device}: used {used}: expected 0 to {self.devices[d].kind.vram} bytes")
-            self.free[d] = _free(self.devices[d], used)
+            self.free[d] = _free(self.devices[d], int(used))
 
     def snapshot(self) -> dict[str, tuple[float, int]]:
         """Device id -> (T/T0, free bytes), for the verifier."""
@@ -104,6 +104,15 @@ class ClusterState:
     def site_price(self, topology: Topology) -> Floats:
         """(S,) $/h of all devices of a site."""
         return np.add.reduceat(self.price[topology.device_index], topology.device_ptr[:-1])
+
+
+def _queue(device: str, queue: tuple[int, float]) -> QueueState:
+    try:
+        depth, wait = queue
+        return QueueState(depth=depth, wait=wait)
+    except (TypeError, ValueError):
+        expected = "(depth, wait), a whole number and a factor from 0 to 1000"
+        raise InputError(f"update {device}: queue {queue!r}: expected {expected}") from None
 
 
 def _load(queue: tuple[int, float] | None, utilisation: float) -> float:

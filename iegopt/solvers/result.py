@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from iegopt.errors import InputError
+
 __all__ = ["OPTIMALITY_GAP", "Params", "Result", "Status", "relative_gap"]
 
 OPTIMALITY_GAP = 1e-6
@@ -35,6 +37,11 @@ class Params:
 
     ``time_limit`` is in seconds, ``None`` for none. ``log`` receives progress lines. ``check`` makes
     delta evaluations recompute in full and compare.
+
+    Raises
+    ------
+    InputError
+        A time limit below 0 or not a number, or no thread.
     """
 
     time_limit: float | None = None
@@ -42,6 +49,12 @@ class Params:
     seed: int = 0
     log: Callable[[str], None] | None = None
     check: bool = False
+
+    def __post_init__(self) -> None:
+        if self.time_limit is not None and not self.time_limit >= 0:
+            raise InputError(f"time_limit {self.time_limit}: expected a number of seconds, at least 0")
+        if self.threads < 1:
+            raise InputError(f"threads {self.threads}: expected at least 1")
 
 
 @dataclass(frozen=True, eq=False)

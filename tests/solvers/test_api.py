@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -115,3 +116,9 @@ def test_importing_the_table_loads_no_engine() -> None:
     code = "import sys, iegopt.solvers.api; print([m for m in ('ortools', 'pulp', 'highspy') if m in sys.modules])"
     shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=".")
     assert shown.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize("wrong", [{"time_limit": -1.0}, {"time_limit": float("nan")}, {"threads": 0}])
+def test_params_that_mean_nothing_are_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises(InputError, match=next(iter(wrong))):
+        Params(**wrong)
