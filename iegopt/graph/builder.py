@@ -142,7 +142,14 @@ def _prompt_tokens(request: RequestSpec, tokenizer: Callable[[str], int] | None)
     if request.prompt_tokens is not None:
         return request.prompt_tokens, False
     assert request.prompt is not None
-    return (estimate_tokens(request.prompt), True) if tokenizer is None else (tokenizer(request.prompt), False)
+    if tokenizer is None:
+        return estimate_tokens(request.prompt), True
+    count = tokenizer(request.prompt)
+    if not isinstance(count, int) or count < 1:
+        raise InputError(
+            f"request {request.id}: the tokenizer counts {count!r} tokens in the prompt: expected 1 or more"
+        )
+    return count, False
 
 
 def _finder(card: LlmCard | None, cards: Cards | None) -> Cards:

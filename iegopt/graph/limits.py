@@ -37,11 +37,13 @@ def check_limits(spec: GraphSpec, limits: DagConstraints, cards: Cards) -> None:
     Raises
     ------
     InputError
-        A prefill of more tokens than its model's context takes (an output is cut off by the engine instead).
+        A prefill or decode by an encoder, or a prefill of more tokens than its model's context takes (an output is
+        cut off by the engine instead).
     LimitError
         Naming the limit, what the graph needs, and what is allowed.
     """
     tools = sum(stage.type is StageKind.TOOL for stage in spec.stages)
+    _generate_with_decoders(spec, cards)
     _within_context(spec, cards)
     _at_most("max_depth", depth(spec), limits.max_depth, "stages from first prefill to output")
     _at_most("max_nodes", len(spec.stages), limits.max_nodes, "stages")
@@ -51,6 +53,15 @@ def check_limits(spec: GraphSpec, limits: DagConstraints, cards: Cards) -> None:
     held = kv_cache_size(spec, cards)
     if held > limits.max_kv_cache_size:
         raise LimitError("max_kv_cache_size", _gigabytes(held), _gigabytes(limits.max_kv_cache_size))
+
+
+def _generate_with_decoders(spec: GraphSpec, cards: Cards) -> None:
+    for stage in spec.stages:
+        card = cards(stage.model) if stage.model is not None and stage.type in LLM_KINDS else None
+        if card is not None and card.kind == "encoder":
+            raise InputError(
+                f"stage {stage.id}: {card.name} is an encoder, which generates no text: it embeds and reranks only"
+            )
 
 
 def _within_context(spec: GraphSpec, cards: Cards) -> None:

@@ -219,3 +219,10 @@ def test_growth_template_is_data() -> None:
     template = graph.growth[0]
     assert (template.llm.batch, template.embedding, template.rerank) == (3, encoder(), encoder())
     assert replace(template, tools=()).tools == ()
+
+
+@pytest.mark.parametrize("count", [0, -5, 3.7, "7", None])
+def test_a_tokenizer_that_counts_no_tokens_is_named(count: Any) -> None:
+    request = RequestSpec(model="Llama-2-70B", prompt="hello", output_tokens=10)
+    with pytest.raises(InputError, match=f"the tokenizer counts {count!r} tokens in the prompt"):
+        build_graph(request, llm(), tokenizer=lambda text: count)

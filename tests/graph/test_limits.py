@@ -115,3 +115,16 @@ def test_truncate_gives_up_rounds_that_the_limits_do_not_allow() -> None:
     spec = build_graph(request.model_copy(update={"dag_constraints": truncate}), card, cards=library.llm).spec
     planned = sum(stage.type is StageKind.RE_PREFILL for stage in spec.stages)
     assert planned == 2
+
+
+@pytest.mark.parametrize("kind", ["prefill", "re_prefill", "decode"])
+def test_an_encoder_does_not_generate(kind: str) -> None:
+    tokens = {"output": 5} if kind == "decode" else {"new": 5}
+    stage = {"id": "a", "type": kind, "model": "bge-m3", "tokens": tokens}
+    with pytest.raises(InputError, match="stage a: bge-m3 is an encoder"):
+        check_limits(GraphSpec.model_validate({"stages": [stage]}), DagConstraints(), library.llm)
+    check_limits(
+        GraphSpec.model_validate({"stages": [{**stage, "type": "embedding", "tokens": {"new": 5}}]}),
+        DagConstraints(),
+        library.llm,
+    )
