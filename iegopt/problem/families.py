@@ -34,7 +34,7 @@ from iegopt.problem.arrays import NO_LIMIT, Edges, Options, Problem
 from iegopt.problem.topology import Topology
 from iegopt.problem.transfer import time_ticks
 
-__all__ = ["FAMILIES", "Family", "Memory", "generate"]
+__all__ = ["FAMILIES", "MAX_OPTIONS", "Family", "Memory", "generate"]
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -42,6 +42,9 @@ Family = Literal["chain", "agent", "fanout", "layered"]
 Memory = Literal["slack", "tight", "part_full"]
 
 FAMILIES: tuple[Family, ...] = get_args(Family)
+
+MAX_OPTIONS = 5_000_000
+"""Stages · sites up to which a problem is generated; this many take some 1.5 GB."""
 
 _GROUP_SIZE = (4, 8, 32, 256)
 _LATENCY = (2e-6, 1e-5, 2e-5, 1e-4, 5e-3)
@@ -71,13 +74,15 @@ def generate(
     Raises
     ------
     InputError
-        An unknown family or memory, or no stage or site (with gangs: fewer than 7 sites).
+        An unknown family or memory, no stage or site (with gangs: fewer than 7 sites), or over ``MAX_OPTIONS``.
     """
     if family not in FAMILIES or memory not in get_args(Memory):
         known = f"{', '.join(FAMILIES)}, and {', '.join(get_args(Memory))}"
         raise InputError(f"family {family!r}, memory {memory!r}: expected one of {known}")
     if stages < 1 or sites < (7 if gangs else 1):
         raise InputError(f"{stages} stages on {sites} sites: expected 1 stage and {7 if gangs else 1} sites at least")
+    if stages * sites > MAX_OPTIONS:
+        raise InputError(f"{stages} stages on {sites} sites are {stages * sites:,} options: at most {MAX_OPTIONS:,}")
     rng = np.random.default_rng([FAMILIES.index(family), stages, sites, get_args(Memory).index(memory), seed, gangs])
     topology = _topology(sites, gangs)
     kinds, pairs = _GRAPHS[family](stages, rng)

@@ -79,3 +79,8 @@ def test_unknown_words_are_refused() -> None:
         generate("ring", 3, 3)  # type: ignore[arg-type]
     with pytest.raises(InputError, match="at least"):
         generate("chain", 0, 3)
+
+
+def test_more_options_than_memory_holds_are_refused() -> None:
+    with pytest.raises(InputError, match="10,000,000,000 options: at most 5,000,000"):
+        generate("chain", 100_000, 100_000)
