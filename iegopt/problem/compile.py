@@ -13,14 +13,13 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from iegopt import library
 from iegopt.cost.weights import CostWeights, weights_for
 from iegopt.errors import InputError
 from iegopt.problem.arrays import NO_LIMIT, TICKS_PER_SECOND, Affinity, Options, Problem
 from iegopt.problem.cluster import CompiledCluster
 from iegopt.problem.compile_edges import EdgeBuilder, buffers, location_bytes, wire_bytes
 from iegopt.problem.limits import Limits, request_limits, ticks, without_slack_limits
-from iegopt.problem.preference import preference_for, within_latency
+from iegopt.problem.preference import asked_precision, preference_for, stage_preference, within_latency
 from iegopt.problem.sites import SiteTable
 from iegopt.problem.stage_options import SiteFigures, StageOptions
 from iegopt.problem.tiers import Preferred
@@ -91,19 +90,18 @@ def compile_graph(
         reference_price=cluster.reference_price,
     )
     preference = preference_for(request, cluster)
+    preferences = [stage_preference(preference, stage, request) for stage in graph.stages]
     sizes = [wire_bytes(edge, graph, kv) for edge in graph.edges]
     held = buffers(graph, sizes, kv)
     weights = weights_for(request.sla_class, request.weights)
     stages = [
-        StageOptions.of(
-            cluster.layout(stage, _precisions(stage, request, preference), table, ks, preference), figures, buffer
-        )
-        for stage, ks, buffer in zip(graph.stages, degrees, held, strict=True)
+        StageOptions.of(cluster.layout(stage, _precisions(stage, request, preference), table, ks, own), figures, buffer)
+        for stage, ks, buffer, own in zip(graph.stages, degrees, held, preferences, strict=True)
     ]
     kept = []
     penalty = []
-    for stage, options in zip(graph.stages, stages, strict=True):
-        mask = _tier_mask(stage, options, tier, preference, cluster)
+    for stage, options, own in zip(graph.stages, stages, preferences, strict=True):
+        mask = _tier_mask(stage, options, tier, own, cluster)
         extra = np.zeros(len(options.site))
         if stage.affinity.device is not None:
             there = _on_device(stage.affinity.device, f"stage {stage.id}: affinity.device", options, cluster, table)
@@ -140,16 +138,13 @@ def _precisions(stage: StageSpec, request: RequestSpec, preference: Preferred | 
     An LLM stage runs in the requested precision, else in the model's native one. The 16-bit ones stand for each
     other where none is requested or a fallback policy has steps; lower ones open only where it degrades.
     """
-    asked = stage.compute.precision or (request.precision if stage.type in LLM_KINDS else None)
-    if asked is not None:
-        wanted = frozenset({asked})
-    elif stage.type in LLM_KINDS and stage.model is not None:
-        native = library.llm(stage.model).native_precision
-        wanted = SIXTEEN_BIT if native in SIXTEEN_BIT else frozenset({native})
-    else:
+    asked = asked_precision(stage, request)
+    if asked is None:
         return None
-    if preference is not None and preference.policy.preferences and wanted & SIXTEEN_BIT:
-        wanted |= SIXTEEN_BIT
+    wanted = frozenset({asked})
+    native = stage.compute.precision is None and request.precision is None
+    if asked in SIXTEEN_BIT and (native or (preference is not None and preference.policy.preferences)):
+        wanted = SIXTEEN_BIT
     if preference is not None and preference.degrades:
         most = max(p.bytes for p in wanted)
         return wanted | {p for p in Precision if p.bytes < most}

@@ -1,7 +1,8 @@
-"""The preferred device of a request on this cluster, and the latency that lower tiers may cost."""
+"""The preferred device and precision of a request on this cluster, and the latency that lower tiers may cost."""
 
 from __future__ import annotations
 
+import dataclasses
 import math
 
 import numpy as np
@@ -12,10 +13,11 @@ from iegopt.cost.roofline import device_capacity
 from iegopt.problem.cluster import CompiledCluster
 from iegopt.problem.stage_options import StageOptions
 from iegopt.problem.tiers import Preferred, preferred
+from iegopt.spec.kinds import LLM_KINDS
 from iegopt.spec.request import RequestSpec
-from iegopt.spec.stage import Parallelism, ParallelStrategy, StageSpec
+from iegopt.spec.stage import Parallelism, ParallelStrategy, Precision, StageSpec
 
-__all__ = ["preference_for", "within_latency"]
+__all__ = ["asked_precision", "preference_for", "stage_preference", "within_latency"]
 
 
 def preference_for(request: RequestSpec, cluster: CompiledCluster) -> Preferred | None:
@@ -25,6 +27,18 @@ def preference_for(request: RequestSpec, cluster: CompiledCluster) -> Preferred 
     if family is None and policy is None:
         return None
     return preferred(family, request.precision, policy, cluster.classes)
+
+
+def asked_precision(stage: StageSpec, request: RequestSpec) -> Precision | None:
+    """The precision of a stage's top tier: its own; without one, for an LLM stage, the request's or else the native."""
+    if stage.compute.precision is not None or stage.type not in LLM_KINDS:
+        return stage.compute.precision
+    return request.precision or (library.llm(stage.model).native_precision if stage.model is not None else None)
+
+
+def stage_preference(preference: Preferred | None, stage: StageSpec, request: RequestSpec) -> Preferred | None:
+    """The preference as it holds for one stage, whose precision is its own."""
+    return preference and dataclasses.replace(preference, precision=asked_precision(stage, request))
 
 
 def within_latency(
