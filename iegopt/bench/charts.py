@@ -1,0 +1,120 @@
+"""Charts of results, as data: performance profiles and gaps over time. How they are drawn is for others.
+
+Performance profile (Dolan & Moré, Math. Programming 91, 2002): ρ_s(τ) is the share of problems that solver s solves in
+at most τ times the time of the fastest. Runs that a solver does not solve, or cannot state, count as never.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from iegopt.bench.metrics import answered, best_known, primal_gap, time_to
+
+__all__ = ["Chart", "Series", "charts", "gaps_over_time", "profile"]
+
+Row = dict[str, Any]
+_SHORTEST = 1e-3
+"""Seconds; below it clocks and not solvers differ."""
+_GRID = 80
+
+
+@dataclass(frozen=True)
+class Series:
+    """Steps: from ``x[i]`` on the value is ``y[i]``."""
+
+    name: str
+    x: tuple[float, ...]
+    y: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class Chart:
+    """Step lines over a logarithmic x axis from ``start`` to ``end``; y is a share, from 0 to ``top``."""
+
+    title: str
+    x_label: str
+    y_label: str
+    start: float
+    end: float
+    top: float
+    series: tuple[Series, ...]
+
+
+def charts(document: dict[str, Any]) -> list[Chart]:
+    """All charts of a results document, at its longest limit; those without a line are left out."""
+    rows: list[Row] = document["rows"]
+    longest = max((row["limit"] for row in rows), default=0.0)
+    best = best_known(rows)
+    last = [row for row in rows if row["limit"] == longest]
+
+    def proof(row: Row) -> float | None:
+        return row["seconds"] if row["status"] in ("optimal", "infeasible") else None
+
+    found = [
+        profile(last, f"Time to proof, limit {longest:g} s", proof),
+        profile(
+            last,
+            f"Time to 1 % of the best known, limit {longest:g} s",
+            lambda row: time_to(row, best.get(row["instance"])),
+        ),
+    ]
+    families = dict.fromkeys(row["family"] for row in rows)
+    found += [gaps_over_time([row for row in rows if row["family"] == name], name, best) for name in families]
+    return [chart for chart in found if chart.series]
+
+
+def profile(rows: list[Row], title: str, time: Callable[[Row], float | None]) -> Chart:
+    """The profile of every solver over (instance, seed, repetition); ``time`` is ``None`` for not solved."""
+    seconds: dict[tuple[Any, ...], dict[str, float]] = {}
+    for row in rows:
+        if row["status"] == "skipped":
+            continue
+        taken = time(row)
+        problem = seconds.setdefault((row["instance"], row["seed"], row["repetition"]), {})
+        problem[row["solver"]] = math.inf if taken is None else max(taken, _SHORTEST)
+    ratios: dict[str, list[float]] = {}
+    for problem in seconds.values():
+        fastest = min(problem.values())
+        for solver, taken in problem.items():
+            ratios.setdefault(solver, []).append(taken / fastest if math.isfinite(taken) else math.inf)
+    solved = {solver: sorted(r for r in own if math.isfinite(r)) for solver, own in ratios.items()}
+    end = max((own[-1] for own in solved.values() if own), default=1.0) * 1.2
+    series = tuple(
+        Series(solver, tuple(own), tuple((i + 1) / len(seconds) for i in range(len(own))))
+        for solver, own in solved.items()
+        if own
+    )
+    return Chart(title, "times the fastest", "share of problems", 1.0, max(end, 2.0), 1.0, series)
+
+
+def gaps_over_time(rows: list[Row], family: str, best: dict[str, float]) -> Chart:
+    """The mean primal gap of every solver at each moment.
+
+    Of a run that tells only its end the shorter limits give the moments before: all limits of a run count together.
+    """
+    runs: dict[str, dict[tuple[Any, ...], list[Row]]] = {}
+    for row in rows:
+        if answered(row) and row["instance"] in best:
+            key = (row["instance"], row["seed"], row["repetition"])
+            runs.setdefault(row["solver"], {}).setdefault(key, []).append(row)
+    longest = max((row["limit"] for row in rows), default=1.0)
+    grid = [_SHORTEST * (longest / _SHORTEST) ** (i / (_GRID - 1)) for i in range(_GRID)]
+    series = []
+    for solver, own in runs.items():
+        means = [sum(_gap_at(each, moment, best) for each in own.values()) / len(own) for moment in grid]
+        series.append(Series(solver, tuple(grid), tuple(means)))
+    top = max((max(line.y) for line in series), default=1.0) or 1.0
+    return Chart(f"Gap over time, {family}", "seconds", "mean primal gap", _SHORTEST, longest, top, tuple(series))
+
+
+def _gap_at(rows: list[Row], moment: float, best: dict[str, float]) -> float:
+    reached = [
+        objective
+        for row in rows
+        for seconds, objective, _ in row["trajectory"]
+        if objective is not None and seconds <= moment
+    ]
+    return primal_gap(best[rows[0]["instance"]], min(reached, default=None))

@@ -1,0 +1,99 @@
+"""What a row is worth: gaps, times, integrals; and claims that contradict each other.
+
+Primal gap (Berthold, Operations Research Letters 41(6), 2013): γ = |z − z*| / max(|z|, |z*|), 1 without a plan, with z*
+the best value known: published, or of any verified plan of the results. Primal integral: ∫ γ(t) dt / T over a run's
+limit T.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from iegopt.bench.rows import ANSWERED
+
+__all__ = ["NEAR", "answered", "best_known", "contradictions", "gap_to", "primal_gap", "primal_integral", "time_to"]
+
+Row = dict[str, Any]
+
+NEAR = 0.01
+"""Within this gap of the best known value a plan counts as near."""
+_TOLERANCE = 1e-6
+
+
+def answered(row: Row) -> bool:
+    """Whether a solver was there and could state the problem: it counts, with whatever it did."""
+    return row["status"] in (*ANSWERED, "refused", "crashed", "error")
+
+
+def best_known(rows: Iterable[Row]) -> dict[str, float]:
+    """Instance -> the least of its published value and the verified plans."""
+    best: dict[str, float] = {}
+    for row in rows:
+        for value in (row["published"], row["objective"]):
+            if value is not None:
+                best[row["instance"]] = min(value, best.get(row["instance"], value))
+    return best
+
+
+def gap_to(best: float | None, objective: float | None) -> float | None:
+    """(z − z*) / |z*|; ``None`` where either is missing."""
+    if best is None or objective is None:
+        return None
+    return 0.0 if objective == best else (objective - best) / abs(best) if best else float("inf")
+
+
+def primal_gap(best: float, objective: float | None) -> float:
+    """γ, between 0 and 1."""
+    if objective is None or objective * best < 0:
+        return 1.0
+    return 0.0 if objective == best else abs(objective - best) / max(abs(objective), abs(best))
+
+
+def primal_integral(row: Row, best: float) -> float:
+    """∫ γ(t) dt / T, between 0 and 1; what came after the limit does not count."""
+    limit = float(row["limit"])
+    area, since, gap = 0.0, 0.0, 1.0
+    for seconds, objective, _ in row["trajectory"]:
+        if objective is not None and seconds < limit:
+            area += gap * (seconds - since)
+            since, gap = seconds, primal_gap(best, objective)
+    return (area + gap * (limit - since)) / limit
+
+
+def time_to(row: Row, best: float | None, gap: float = NEAR) -> float | None:
+    """Seconds until the plan was within a gap of the best known value; ``None`` where it never was."""
+    for seconds, objective, _ in row["trajectory"]:
+        reached = gap_to(best, objective)
+        if reached is not None and reached <= gap:
+            return float(seconds)
+    return None
+
+
+def contradictions(rows: Iterable[Row]) -> list[str]:
+    """Claims that cannot all be true, in words: bounds above plans, infeasibility beside a plan, a beaten optimum."""
+    rows = list(rows)
+    plans: dict[str, tuple[float, str]] = {}
+    for row in rows:
+        if row["objective"] is not None:
+            plans[row["instance"]] = min(
+                plans.get(row["instance"], (float("inf"), "")), (row["objective"], row["solver"])
+            )
+    found: dict[str, None] = {}
+    for row in rows:
+        name = row["instance"]
+        if row["status"] == "refused":
+            found[f"{name}: {row['solver']} was refused: {row['reason']}"] = None
+        if name not in plans:
+            continue
+        value, owner = plans[name]
+        slack = _TOLERANCE * abs(value)
+        if row["status"] == "infeasible":
+            found[f"{name}: {row['solver']} calls it infeasible, {owner} has a plan of {value:.9g}"] = None
+        if row["bound"] is not None and row["bound"] > value + slack:
+            found[f"{name}: bound {row['bound']:.9g} of {row['solver']} is above the plan {value:.9g} of {owner}"] = (
+                None
+            )
+        if row["published_optimal"] and value < row["published"] - slack:
+            found[f"{name}: {owner} has {value:.9g}, below the published optimum {row['published']:.9g}"] = None
+    return list(found)

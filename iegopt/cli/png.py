@@ -1,0 +1,40 @@
+"""The charts of a benchmark as PNG, by matplotlib (extra ``plots``)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from iegopt.errors import InputError
+
+if TYPE_CHECKING:
+    from iegopt.bench.charts import Chart
+
+__all__ = ["write_png"]
+
+
+def write_png(drawn: Sequence[Chart], path: Path) -> None:
+    """Draw all charts into one picture, two beside each other.
+
+    Raises
+    ------
+    InputError
+        matplotlib is not installed.
+    """
+    try:
+        from matplotlib.figure import Figure
+    except ImportError:
+        raise InputError("--png needs matplotlib: pip install 'iegopt[plots]'") from None
+    rows = max(1, -(-len(drawn) // 2))
+    figure = Figure(figsize=(13, 4 * rows), layout="constrained")
+    for number, chart in enumerate(drawn, 1):
+        axes = figure.add_subplot(rows, 2, number)
+        for i, line in enumerate(chart.series):
+            style = ("-", "--", ":")[i // 10 % 3]
+            axes.step([*line.x, chart.end], [*line.y, line.y[-1]], style, where="post", label=line.name)
+        axes.set(title=chart.title, xlabel=chart.x_label, ylabel=chart.y_label, xscale="log")
+        axes.set(xlim=(chart.start, chart.end), ylim=(0, chart.top * 1.02))
+        axes.grid(visible=True, alpha=0.3)
+        axes.legend(fontsize="small")
+    figure.savefig(path, format="png", dpi=110)
