@@ -206,8 +206,15 @@ def _with_reasons(compiled: Compiled, conflict: Conflict) -> Conflict:
     stages = [stage.id for stage in compiled.graph.stages]
     if conflict.where not in stages:
         return conflict
-    refused = compiled.stages[stages.index(conflict.where)].refused
-    reasons = "; ".join(f"{reason} ({count} sites)" for reason, count in refused.most_common())
-    return dataclasses.replace(
-        conflict, sentence=f"{conflict.sentence}: {reasons or 'no site of its gang size exists'}"
-    )
+    v = stages.index(conflict.where)
+    refused = compiled.stages[v].refused.most_common()
+    reasons = "; ".join(f"{reason} ({count} site{'s' * (count > 1)})" for reason, count in refused)
+    return dataclasses.replace(conflict, sentence=f"{conflict.sentence}: {reasons or _no_gang(compiled, v)}")
+
+
+def _no_gang(compiled: Compiled, v: int) -> str:
+    """Where no site was even refused, none has the size that the stage asks for."""
+    parallelism = compiled.graph.stages[v].parallelism
+    size = parallelism.degree if parallelism else 1
+    listed = "the cluster lists none" if compiled.cluster.spec.gangs else "no host has as many of one model"
+    return f"it asks for a gang of {size} devices, and {listed}"

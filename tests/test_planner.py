@@ -304,3 +304,21 @@ def test_a_deadline_that_is_no_time_is_refused(deadline: float) -> None:
     planner = Planner(cluster({"id": "cpu", "model": "cpu-generic-32c"}))
     with pytest.raises(InputError, match="deadline_ms"):
         planner.plan(request(graph={"stages": [{"id": "a", "type": "output"}]}), deadline_ms=deadline)
+
+
+@pytest.mark.parametrize(
+    ("asked", "device", "reason"),
+    [
+        ({"parallelism": {"degree": 16}}, {}, "it asks for a gang of 16 devices, and no host has as many of one model"),
+        ({"model": "Llama-3.1-70B"}, {"count": 1}, "141.1 GB, do not fit 1 x A100-80GB with 80 GB (1 site)"),
+        ({"precision": "fp4"}, {}, "no variant of Llama-3.1-8B in an allowed precision runs on A100-80GB (15 sites)"),
+    ],
+)
+def test_a_stage_that_nothing_runs_says_why_in_numbers(
+    asked: dict[str, Any], device: dict[str, Any], reason: str
+) -> None:
+    gpus = {"id": "gpu", "model": "A100-80GB", "count": 8, "location": {"host": "h"}, **device}
+    planner = Planner(cluster(gpus, {"id": "cpu", "model": "cpu-generic-32c"}))
+    answer = planner.plan(request(**{"model": "Llama-3.1-8B", "prompt_tokens": 500, "output_tokens": 20, **asked}))
+    assert isinstance(answer, NoPlan)
+    assert reason in answer.conflicts[0]["sentence"]

@@ -24,7 +24,7 @@ from iegopt.problem.compile import Compiled
 from iegopt.problem.transfer import edge_ticks
 from iegopt.solvers.evaluate import device_load, finish_times
 from iegopt.spec.kinds import KINDS
-from iegopt.units import BYTES, SECONDS, render
+from iegopt.units import BYTES, SECONDS, Dimension, render
 
 __all__ = ["explain"]
 
@@ -113,10 +113,18 @@ def _by_term(compiled: Compiled, choice: Ints, move: Move) -> dict[str, float]:
 def _obstacle(found: Obstacle) -> str:
     if found.rule == "affinity":
         return f"the affinity of {found.where} forbids it"
-    dimension = BYTES if found.unit == "B" else SECONDS
-    used = render(round(found.used) if found.unit == "B" else round(found.used, 6), dimension)
-    allowed = render(round(found.allowed) if found.unit == "B" else round(found.allowed, 6), dimension)
+    used, allowed = _apart(found.used, found.allowed, BYTES if found.unit == "B" else SECONDS)
     return f"{found.rule} of {found.where} would be {used}, allowed {allowed}"
+
+
+def _apart(used: float, allowed: float, dimension: Dimension) -> tuple[str, str]:
+    """Two quantities with four significant digits, or as many more as tell them apart."""
+    for digits in (4, 8, 17):
+        shown = [float(f"{value:.{digits}g}") for value in (used, allowed)]
+        if shown[0] != shown[1]:
+            break
+    first, second = (render(round(value) if dimension is BYTES else value, dimension) for value in shown)
+    return first, second
 
 
 def _binding(compiled: Compiled, choice: Ints, forbidding: set[tuple[str, str]]) -> Iterator[dict[str, Any]]:

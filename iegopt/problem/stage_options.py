@@ -173,7 +173,7 @@ def _block(
     """The shared part of the options, or the reason why there are none."""
     precision = candidate.precision_on(device)
     if precision is None:
-        return Refusal(0, f"no variant of {stage.model or 'its precision'} runs on {device.model}")
+        return Refusal(0, f"no variant of {stage.model or stage.id} in an allowed precision runs on {device.model}")
     residency = candidate.residency(device)
     if residency is None:
         return Refusal(1, f"{stage.model} is not resident on {device.model} and loading is not allowed")
@@ -195,7 +195,8 @@ def _block(
     if not math.isfinite(cost.t0):
         return Refusal(3, f"{device.model} lacks a rate that the stage needs")
     if cost.weight_bytes > size * device.vram:
-        return Refusal(4, f"the weights of {candidate.name} do not fit {size} x {device.model}")
+        room = f"{size} x {device.model} with {size * device.vram / 1e9:.4g} GB"
+        return Refusal(4, f"the weights of {candidate.name}, {cost.weight_bytes / 1e9:.4g} GB, do not fit {room}")
     load_time = 0.0
     if residency.must_load and candidate.variant is not None:
         stated = candidate.variant.load_time
