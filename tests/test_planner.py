@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -322,3 +324,17 @@ def test_a_stage_that_nothing_runs_says_why_in_numbers(
     answer = planner.plan(request(**{"model": "Llama-3.1-8B", "prompt_tokens": 500, "output_tokens": 20, **asked}))
     assert isinstance(answer, NoPlan)
     assert reason in answer.conflicts[0]["sentence"]
+
+
+def test_nothing_is_imported_within_the_deadline_of_the_first_plan() -> None:
+    code = """
+import sys
+from iegopt import ClusterSpec, Planner, RequestSpec
+gpus = {"id": "g", "model": "A100-80GB", "count": 2, "location": {"host": "h"}}
+planner = Planner(ClusterSpec.model_validate({"devices": [gpus, {"id": "cpu", "model": "cpu-generic-32c"}]}))
+before = set(sys.modules)
+planner.plan(RequestSpec(model="Llama-3.1-8B", prompt_tokens=500, output_tokens=20), explained=False)
+print(sorted(set(sys.modules) - before))
+"""
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ran.stdout == "[]\n"

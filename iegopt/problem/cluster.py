@@ -6,6 +6,8 @@ from collections import OrderedDict
 from collections.abc import Hashable, Iterable
 from functools import cached_property
 
+import numpy.ma  # noqa: F401 - np.unique loads it when first called: 20 ms of the first plan's deadline
+
 from iegopt import library
 from iegopt.cost.model import CostModel
 from iegopt.cost.profile import Profiles
@@ -45,7 +47,8 @@ class CompiledCluster:
         self.gang_sizes = gang_sizes(spec, self.devices)
         self._tables: dict[frozenset[int], SiteTable] = {}
         self._layouts: OrderedDict[Hashable, StageLayout] = OrderedDict()
-        self.sites(())  # finds fault with links and overrides now, not at the first request
+        # Finds fault with links and overrides now, and is what a request with an LLM stage asks for first.
+        self.sites(self.gang_sizes)
 
     def layout(
         self,
