@@ -23,9 +23,10 @@ _GRID = 80
 
 @dataclass(frozen=True)
 class Series:
-    """Steps: from ``x[i]`` on the value is ``y[i]``."""
+    """Steps: from ``x[i]`` on the value is ``y[i]``. ``number`` is the solver's, the same in every chart."""
 
     name: str
+    number: int
     x: tuple[float, ...]
     y: tuple[float, ...]
 
@@ -48,25 +49,25 @@ def charts(document: dict[str, Any]) -> list[Chart]:
     rows: list[Row] = document["rows"]
     longest = max((row["limit"] for row in rows), default=0.0)
     best = best_known(rows)
+    solvers = list(dict.fromkeys(row["solver"] for row in rows))
     last = [row for row in rows if row["limit"] == longest]
 
     def proof(row: Row) -> float | None:
         return row["seconds"] if row["status"] in ("optimal", "infeasible") else None
 
+    def near(row: Row) -> float | None:
+        return time_to(row, best.get(row["instance"]))
+
     found = [
-        profile(last, f"Time to proof, limit {longest:g} s", proof),
-        profile(
-            last,
-            f"Time to 1 % of the best known, limit {longest:g} s",
-            lambda row: time_to(row, best.get(row["instance"])),
-        ),
+        profile(last, f"Time to proof, limit {longest:g} s", proof, solvers),
+        profile(last, f"Time to 1 % of the best known, limit {longest:g} s", near, solvers),
     ]
     families = dict.fromkeys(row["family"] for row in rows)
-    found += [gaps_over_time([row for row in rows if row["family"] == name], name, best) for name in families]
+    found += [gaps_over_time([row for row in rows if row["family"] == name], name, best, solvers) for name in families]
     return [chart for chart in found if chart.series]
 
 
-def profile(rows: list[Row], title: str, time: Callable[[Row], float | None]) -> Chart:
+def profile(rows: list[Row], title: str, time: Callable[[Row], float | None], solvers: list[str]) -> Chart:
     """The profile of every solver over (instance, seed, repetition); ``time`` is ``None`` for not solved."""
     seconds: dict[tuple[Any, ...], dict[str, float]] = {}
     for row in rows:
@@ -83,14 +84,14 @@ def profile(rows: list[Row], title: str, time: Callable[[Row], float | None]) ->
     solved = {solver: sorted(r for r in own if math.isfinite(r)) for solver, own in ratios.items()}
     end = max((own[-1] for own in solved.values() if own), default=1.0) * 1.2
     series = tuple(
-        Series(solver, tuple(own), tuple((i + 1) / len(seconds) for i in range(len(own))))
+        Series(solver, solvers.index(solver), (1.0, *own), (0.0, *((i + 1) / len(seconds) for i in range(len(own)))))
         for solver, own in solved.items()
         if own
     )
     return Chart(title, "times the fastest", "share of problems", 1.0, max(end, 2.0), 1.0, series)
 
 
-def gaps_over_time(rows: list[Row], family: str, best: dict[str, float]) -> Chart:
+def gaps_over_time(rows: list[Row], family: str, best: dict[str, float], solvers: list[str]) -> Chart:
     """The mean primal gap of every solver at each moment.
 
     Of a run that tells only its end the shorter limits give the moments before: all limits of a run count together.
@@ -105,7 +106,7 @@ def gaps_over_time(rows: list[Row], family: str, best: dict[str, float]) -> Char
     series = []
     for solver, own in runs.items():
         means = [sum(_gap_at(each, moment, best) for each in own.values()) / len(own) for moment in grid]
-        series.append(Series(solver, tuple(grid), tuple(means)))
+        series.append(Series(solver, solvers.index(solver), tuple(grid), tuple(means)))
     top = max((max(line.y) for line in series), default=1.0) or 1.0
     return Chart(f"Gap over time, {family}", "seconds", "mean primal gap", _SHORTEST, longest, top, tuple(series))
 

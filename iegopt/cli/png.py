@@ -30,8 +30,8 @@ def write_png(drawn: Sequence[Chart], path: Path) -> None:
     figure = Figure(figsize=(13, 4 * rows), layout="constrained")
     for number, chart in enumerate(drawn, 1):
         axes = figure.add_subplot(rows, 2, number)
-        for i, line in enumerate(chart.series):
-            style = ("-", "--", ":")[i // 10 % 3]
+        for line in chart.series:
+            style = f"C{line.number % 10}{('-', '--', ':')[line.number // 10 % 3]}"
             axes.step([*line.x, chart.end], [*line.y, line.y[-1]], style, where="post", label=line.name)
         axes.set(title=chart.title, xlabel=chart.x_label, ylabel=chart.y_label, xscale="log")
         axes.set(xlim=(chart.start, chart.end), ylim=(0, chart.top * 1.02))

@@ -70,7 +70,7 @@ class Toulbar2:
             limit = max(1, math.floor(left))
         solved = network.Solve(timeLimit=limit)
         seconds = time.perf_counter() - began
-        complete = not network.Option.limit
+        complete = not network.Option.limited
         if solved is not None:
             best.offer(tables.choice([int(i) for i in solved[0]]))
         elif complete and best.choice is None:

@@ -18,18 +18,18 @@ COLOURS = (
 )  # fmt: skip
 _DASHES = ("", "6 3", "2 2")
 """Lines beyond the colours take the colours again, dashed."""
-_WIDTH, _HEIGHT = 620.0, 300.0
+_WIDTH, _HEIGHT = 580.0, 300.0
 _LEFT, _RIGHT, _TOP, _BOTTOM = 52.0, 12.0, 10.0, 40.0
 
 
 def draw_chart(chart: Chart) -> str:
     """A chart with its legend as HTML."""
     legend = "".join(
-        f'<span><svg width="22" height="8"><path d="M0 4H22" {_stroke(i)}/></svg> {esc(line.name)}</span>'
-        for i, line in enumerate(chart.series)
+        f'<span><svg width="22" height="8"><path d="M0 4H22" {_stroke(line.number)}/></svg> {esc(line.name)}</span>'
+        for line in chart.series
     )
     lines = "".join(
-        titled(f'<path d="{_path(chart, line)}" {_stroke(i)}/>', line.name) for i, line in enumerate(chart.series)
+        titled(f'<path d="{_path(chart, line)}" {_stroke(line.number)}/>', line.name) for line in chart.series
     )
     drawing = svg(_WIDTH, _HEIGHT, chart.title, _axes(chart) + lines)
     return f'<div class="legend">{legend}</div><div class="scroll">{drawing}</div>'
