@@ -1,4 +1,7 @@
-"""The table of engines: our solvers, and the peers with what to install for each."""
+"""The table of engines: our solvers, and the peers with what to install for each.
+
+Anyone's own engine is called ``package.module:name``, an object or class as ``iegopt.bench.engine`` describes it.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +16,7 @@ from iegopt.bench.peers.saga import Saga
 from iegopt.bench.peers.toulbar2 import Toulbar2
 from iegopt.errors import InputError
 from iegopt.solvers.api import SOLVERS
+from iegopt.solvers.worker import resolve
 
 __all__ = ["ENGINES", "PEERS", "engine", "missing"]
 
@@ -24,11 +28,14 @@ PEERS: dict[str, Engine] = {
     "heft": Saga("Heft"),
     "cpop": Saga("Cpop"),
 }
+_EXTRA = ": pip install 'iegopt[peers]'"
 ENGINES: dict[str, Engine] = {**{name: Ours(name) for name in SOLVERS}, **PEERS}
 
 
 def engine(name: str) -> Engine:
     """The engine of a name (raises ``InputError`` with the nearest known one)."""
+    if ":" in name:
+        return _own(name)
     if name not in ENGINES:
         close = difflib.get_close_matches(name, ENGINES, n=1)
         guess = f"Maybe {close[0]}?" if close else f"Known: {', '.join(ENGINES)}"
@@ -36,9 +43,18 @@ def engine(name: str) -> Engine:
     return ENGINES[name]
 
 
+def _own(name: str) -> Engine:
+    try:
+        found = resolve(name)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise InputError(f"solver {name!r}: {error}") from None
+    made: Engine = found() if isinstance(found, type) else found  # type: ignore[assignment]
+    return made
+
+
 def missing(name: str) -> str | None:
     """What is not installed for an engine, found without importing it; ``None`` where all is there."""
     for package in engine(name).packages:
         if find_spec(package.split(".")[0]) is None:
-            return f"{package.split('.')[0]} is not installed: pip install 'iegopt[peers]'"
+            return f"{package.split('.')[0]} is not installed{_EXTRA if name in PEERS else ''}"
     return None

@@ -1,7 +1,7 @@
 """Run a suite: one instance after the other, and on each every limit, seed and repetition, solver beside solver.
 
 Neighbouring runs differ in the solver alone, so that whatever slows the machine down for a while slows all of them.
-Every plan is checked and priced by the verifier here, in the process that reports it.
+A hint counts as a plan that was there from the start. Every plan is checked and priced by the verifier here.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from iegopt.bench.engines import engine, missing
 from iegopt.bench.environment import environment
 from iegopt.bench.instances import BenchInstance, expand
 from iegopt.bench.journal import Document, Journal
-from iegopt.bench.process import EngineProcess, Outcome
+from iegopt.bench.process import EngineProcess, Outcome, Point
 from iegopt.bench.rows import failed, row_of
 from iegopt.bench.schedule import TaskGraph
 from iegopt.errors import IegoptError, InputError
@@ -176,6 +176,8 @@ def _row(
     params = Params(time_limit=task.limit, threads=suite.threads, seed=task.seed)
     process = processes.setdefault(name, EngineProcess(name))
     outcome: Outcome = process.run(pickled, params, hint, suite.grace)
+    if hint is not None and outcome.failure is None:
+        outcome.points.insert(0, Point(0.0, hint, None, None))
     return row_of(base, problem, outcome)
 
 

@@ -68,10 +68,27 @@ _Seeds = Annotated[
     Field(min_length=1),
     WithJsonSchema(_numbers_schema(0)),
 ]
-_Names = Annotated[tuple[Name, ...], BeforeValidator(_listed), Field(min_length=1)]
+_Names = Annotated[
+    tuple[Name, ...], BeforeValidator(_listed, json_schema_input_type=Name | tuple[Name, ...]), Field(min_length=1)
+]
 _Family = Literal["chain", "agent", "fanout", "layered"]
 _Memory = Literal["slack", "tight", "part_full"]
 _Limit = Annotated[Seconds, Field(gt=0)]
+_Families = Annotated[
+    tuple[_Family, ...],
+    BeforeValidator(_listed, json_schema_input_type=_Family | tuple[_Family, ...]),
+    Field(min_length=1),
+]
+_Memories = Annotated[
+    tuple[_Memory, ...],
+    BeforeValidator(_listed, json_schema_input_type=_Memory | tuple[_Memory, ...]),
+    Field(min_length=1),
+]
+_Limits = Annotated[
+    tuple[_Limit, ...],
+    BeforeValidator(_listed, json_schema_input_type=_Limit | tuple[_Limit, ...]),
+    Field(min_length=1),
+]
 
 
 class GenerateSpec(Spec):
@@ -80,10 +97,10 @@ class GenerateSpec(Spec):
     A number of stages or sites and a seed may be one, a list, or a range such as ``0..9``.
     """
 
-    family: Annotated[tuple[_Family, ...], BeforeValidator(_listed), Field(min_length=1)]
+    family: _Families
     stages: _Sizes
     sites: _Sizes
-    memory: Annotated[tuple[_Memory, ...], BeforeValidator(_listed), Field(min_length=1)] = ("slack",)
+    memory: _Memories = ("slack",)
     seeds: _Seeds = (0,)
     gangs: bool = False
 
@@ -125,6 +142,9 @@ class SolverEntry(Spec):
         return self.label or (self.solver if self.hint is None else f"{self.solver}+{self.hint}")
 
 
+_Solver = Annotated[SolverEntry, BeforeValidator(_solver_entry, json_schema_input_type=Name | SolverEntry)]
+
+
 class SuiteSpec(Spec):
     """A benchmark suite.
 
@@ -134,8 +154,8 @@ class SuiteSpec(Spec):
 
     name: Name
     instances: Annotated[tuple[InstancesSpec, ...], Field(min_length=1)]
-    solvers: Annotated[tuple[Annotated[SolverEntry, BeforeValidator(_solver_entry)], ...], Field(min_length=1)]
-    limits: Annotated[tuple[_Limit, ...], BeforeValidator(_listed), Field(min_length=1)]
+    solvers: Annotated[tuple[_Solver, ...], Field(min_length=1)]
+    limits: _Limits
     threads: Annotated[SmallInt, Field(ge=1)] = 1
     repetitions: Annotated[SmallInt, Field(ge=1)] = 1
     seeds: _Seeds = (0,)
