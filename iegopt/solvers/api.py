@@ -13,6 +13,7 @@ from iegopt.problem.arrays import Problem
 from iegopt.solvers.auto import AutoSolver
 from iegopt.solvers.brute import Brute
 from iegopt.solvers.cpsat import CpSat
+from iegopt.solvers.exact.prices import PricesSolver
 from iegopt.solvers.exact.tree import TreeSolver
 from iegopt.solvers.milp import Milp
 from iegopt.solvers.protocol import Solver
@@ -29,6 +30,7 @@ SOLVERS: dict[str, Solver] = {
     "tree": TreeSolver(),
     "greedy": GreedySolver(),
     "local": LocalSolver(),
+    "prices": PricesSolver(),
     "cpsat": CpSat(),
     "milp": Milp("milp"),
     "milp-cbc": Milp("milp-cbc"),

@@ -1,0 +1,271 @@
+"""Best-first branch and bound on priced bounds (``pricing.py``), many nodes at a time."""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from iegopt.problem.arrays import Problem
+from iegopt.solvers.clock import Clock
+from iegopt.solvers.evaluate import feasible, objective
+from iegopt.solvers.exact.beam import beam
+from iegopt.solvers.exact.branching import Branching, propagate
+from iegopt.solvers.exact.candidates import Candidates, candidates
+from iegopt.solvers.exact.messages import UNREACHABLE
+from iegopt.solvers.exact.pricing import Priced, Pricing, no_split
+
+__all__ = ["PricedSearch"]
+
+Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+Bools = npt.NDArray[np.bool_]
+
+_ROOT_STEPS, _STEPS = 100, 14
+_ROOT_LENGTH, _LENGTH = 1.0, 0.5
+_BATCH, _BATCH_CELLS = 32, 60_000
+"""Nodes at a time, and nodes · options at a time."""
+_ROOT_WIDTH, _WIDTH = 64, 24
+_PRICED_PLANS = 8
+"""Plans of a beam that are priced in full."""
+
+
+@dataclass(order=True)
+class _Node:
+    """An open node: its bound, prices to start from, options (n,) and children."""
+
+    bound: int
+    number: int
+    price: Floats = field(compare=False)
+    split: tuple[Ints, ...] = field(compare=False)
+    keep: Bools = field(compare=False)
+    children: list[tuple[int, Bools]] = field(compare=False)
+
+
+class PricedSearch:
+    """The search of one problem; ``value``, ``plan`` and ``bound`` hold at any moment.
+
+    Parameters
+    ----------
+    mask (O,)
+        Options that take part: a plan that uses another is no better than ``value``.
+    best
+        (objective, plan) to beat, or ``None``.
+
+    Attributes
+    ----------
+    value, plan
+        The best plan known, ``None`` before there is one.
+    bound
+        Ticks: no plan costs less, ``value`` once that is proven optimal; ``None`` where nothing is known.
+    marginals (O,)
+        Lower bounds of the root on any plan that uses the option.
+    nodes
+        Bounded so far.
+    """
+
+    def __init__(self, problem: Problem, mask: Bools, best: tuple[int, Ints] | None, clock: Clock) -> None:
+        self.problem = problem
+        self.clock = clock
+        self.value: int | None = None if best is None else best[0]
+        self.plan: Ints | None = None if best is None else best[1]
+        self.marginals = np.where(mask, -UNREACHABLE, UNREACHABLE)
+        self.nodes = 0
+        self._started = False
+        self._target = _dearest(problem, mask)
+        self._number = itertools.count()
+        self._open: list[_Node] = []
+        self._doing: list[int] = []
+        self._seen: set[bytes] = set()
+        self._c = candidates(problem, mask)
+        self._branching = Branching.of(self._c)
+
+    @property
+    def done(self) -> bool:
+        """Whether ``value`` is proven optimal, or without one that there is no plan."""
+        return self._started and not self._open and not self._doing
+
+    @property
+    def bound(self) -> int | None:
+        """Ticks; ``None`` before the root and where no plan exists."""
+        if not self._started:
+            return None
+        bounds = [*self._doing, *(node.bound for node in self._open[:1])]
+        if self.value is not None:
+            bounds.append(self.value)
+        return min(bounds, default=None)
+
+    @property
+    def upper(self) -> int:
+        """The best plan's objective, or one above that of any plan."""
+        return self._target if self.value is None else self.value
+
+    def offer(self, plan: Ints) -> bool:
+        """Take a plan (V,) of the problem's options where it is feasible and better."""
+        seen = plan.tobytes()
+        if seen in self._seen:
+            return False
+        self._seen.add(seen)
+        value = objective(self.problem, plan)
+        if (self.value is not None and value >= self.value) or not feasible(self.problem, plan):
+            return False
+        self.value, self.plan = value, plan
+        return True
+
+    def bound_root(self, steps: int = _ROOT_STEPS) -> None:
+        """The root's bound, its pruning, and a first plan from its prices."""
+        c = self._c
+        self._started = True
+        keep = propagate(c, np.ones(len(c.option), dtype=np.bool_))
+        if keep is None:
+            return
+        pricing = Pricing(c, keep[:, None], np.zeros((len(c.capacity), 1)), no_split(c, 1))
+        priced = pricing.run(lambda: self.upper, steps, _ROOT_LENGTH, self._offer(c), self._late)
+        self.nodes += 1
+        for plan in beam(c, priced.passed, 0, _ROOT_WIDTH)[:_PRICED_PLANS]:
+            self.offer(c.option[plan])
+        marginals = priced.marginals[:, 0]
+        self.marginals = np.full(len(self.problem.options.site), UNREACHABLE)
+        self.marginals[c.option] = np.where(keep, marginals, UNREACHABLE)
+        left = propagate(c, keep & (marginals < self.upper))
+        if left is None or priced.bound[0] >= min(self.upper, UNREACHABLE // 2):
+            return
+        self._narrow(c, left, priced)
+
+    def _narrow(self, wide: Candidates, left: Bools, priced: Priced) -> None:
+        """Lay out the root again over the options that survive its own pruning."""
+        self._c = c = candidates(self.problem, self._mask(wide.option[left]))
+        self._branching = Branching.of(c)
+        price = np.append(priced.price[np.searchsorted(wide.used, c.used)], [[0.0]], axis=0)
+        split = [part[left[wide.of[wide.ends[e][0]]]] for e, part in zip(c.forest.dropped, priced.split, strict=True)]
+        whole = np.ones(len(c.option), dtype=np.bool_)
+        if self._single(whole):
+            return
+        children = self._branching.children(whole, priced.mass[left, 0])
+        bound = int(priced.bound[0])
+        self._open = [_Node(bound, next(self._number), price[:, 0], tuple(p[:, 0] for p in split), whole, children)]
+
+    def _mask(self, options: Ints) -> Bools:
+        mask = np.zeros(len(self.problem.options.site), dtype=np.bool_)
+        mask[options] = True
+        return mask
+
+    def survivors(self) -> Bools:
+        """(O,) options that a plan better than the best known can use, by the root's min-marginals, and that plan's."""
+        mask = self.marginals < self.upper
+        if self.plan is not None:
+            mask[self.plan] = True
+        return mask
+
+    def explore(self, clock: Clock) -> None:
+        """Split open nodes, the lowest bound first, until none is left or the time is up."""
+        while self._open and clock.left > 0:
+            self._doing.clear()
+            jobs: list[tuple[Bools, _Node]] = []
+            cells = 0
+            while self._open and len(jobs) < _BATCH and cells < _BATCH_CELLS:
+                node = heapq.heappop(self._open)
+                if node.bound >= self.upper:
+                    self._open.clear()
+                    break
+                self._doing.append(node.bound)
+                for stage, mask in node.children:
+                    child = node.keep.copy()
+                    child[self._c.of[stage]] = mask
+                    left = propagate(self._c, child)
+                    if left is not None:
+                        jobs.append((left, node))
+                        cells += int(left.sum())
+            jobs = [job for job in jobs if not self._single(job[0])]
+            if jobs:
+                self._bound(jobs)
+            self._doing.clear()
+
+    def _single(self, keep: Bools) -> bool:
+        """Whether a node has one plan only; it is then offered."""
+        if int(keep.sum()) > self._c.V:
+            return False
+        self.offer(self._c.option[np.flatnonzero(keep)])
+        return True
+
+    def _bound(self, jobs: Sequence[tuple[Bools, _Node]]) -> None:
+        keep = np.stack([left for left, _ in jobs], axis=-1)
+        union: Bools = np.asarray(keep.any(axis=1))
+        c = self._c.restrict(union)
+        price = np.stack([node.price for _, node in jobs], axis=-1)
+        split = [
+            np.stack([node.split[i][union[self._source(i)]] for _, node in jobs], axis=-1)
+            for i in range(len(c.forest.dropped))
+        ]
+        pricing = Pricing(c, keep[union], price, split)
+        priced = pricing.run(lambda: self.upper, _STEPS, _LENGTH, self._offer(c), self._late)
+        self.nodes += len(jobs)
+        alive = np.flatnonzero(priced.bound < self.upper)
+        if alive.size and not self._late():
+            column = int(alive[priced.bound[alive].argmin()])
+            for plan in beam(c, priced.passed, column, _WIDTH)[:_PRICED_PLANS]:
+                self.offer(c.option[plan])
+        n = len(union)
+        for b, (left, node) in enumerate(jobs):
+            marginals, mass = np.full(n, UNREACHABLE), np.zeros(n)
+            marginals[union], mass[union] = priced.marginals[:, b], priced.mass[:, b]
+            parts = []
+            for i, part in enumerate(priced.split):
+                whole = node.split[i].copy()
+                whole[union[self._source(i)]] = part[:, b]
+                parts.append(whole)
+            self._keep(priced, b, left, marginals, mass, tuple(parts), node.bound)
+
+    def _keep(
+        self,
+        priced: Priced,
+        column: int,
+        keep: Bools,
+        marginals: Ints,
+        mass: Floats,
+        split: tuple[Ints, ...],
+        parent: int,
+    ) -> None:
+        """Put a bounded node on the heap unless it is done."""
+        bound = max(parent, int(priced.bound[column]))
+        if bound >= min(self.upper, UNREACHABLE // 2):
+            return
+        left = propagate(self._c, keep & (marginals < self.upper))
+        if left is None or self._single(left):
+            return
+        children = self._branching.children(left, mass)
+        price = priced.price[:, column].copy()
+        heapq.heappush(self._open, _Node(bound, next(self._number), price, split, left, children))
+
+    def _source(self, i: int) -> slice:
+        """Options of the source of the i-th edge that closes a cycle."""
+        c = self._c
+        return c.of[c.ends[c.forest.dropped[i]][0]]
+
+    def _offer(self, c: Candidates) -> Callable[[Ints], None]:
+        def take(plan: Ints) -> None:
+            self.offer(c.option[plan])
+
+        return take
+
+    def _late(self) -> bool:
+        return self.clock.left <= 0
+
+
+def _dearest(problem: Problem, mask: Bools) -> int:
+    """One tick above the cost of any plan, roughly: the sum of what is dearest."""
+    options, topology, edges = problem.options, problem.topology, problem.edges
+    dear = np.zeros(problem.V, dtype=np.int64)
+    np.maximum.at(dear, options.stage[mask], options.cost[mask])
+    pair = topology.pair_latency
+    latency = max(float(x.max(initial=0)) for x in ((pair,) if pair is not None else topology.latency))
+    rates = topology.pair_seconds_per_byte
+    rate = max(float(x.max(initial=0)) for x in ((rates,) if rates is not None else topology.seconds_per_byte))
+    seconds = float((edges.weight * (latency + edges.bytes * rate)).sum())
+    penalties = sum(max(0, rule.penalty) for rule in problem.affinities)
+    return int(dear.sum()) + math.ceil(seconds * 1e9) + penalties + problem.E + 1

@@ -1,0 +1,291 @@
+"""Lagrangian bounds with capacity as a price, for many nodes of a search at once (section 6.4 of the placement model).
+
+A device's memory is relaxed with a price λ_d ≥ 0 for the whole of it: an option pays ⌊λ_d · weight⌋ on each of its
+devices, and for stages that fit together the weights sum to at most 1 (``weights.py``), so that
+
+    bound(λ) = min over plans of [ cost + prices ] − Σ_d ⌈λ_d⌉
+
+holds for every λ. The minimum goes by messages over a spanning forest, in which two neighbours that do not fit on a
+device together may not share it (``links.py``). An edge (u, v) that closes a cycle is split over its ends: with any
+function A over the options of u,
+
+    c(a, b) ≥ A(a) + B(b)        B(b) = min over a of [ c(a, b) − A(a) ]
+
+λ follows a deflected subgradient with Polyak's step towards the best known plan (Camerini, Fratta, Maffioli, Math.
+Programming Study 3, 1975); A takes a part of the slack in the min-marginals of either end in turn (block-coordinate
+ascent, as in max-product linear programming: Globerson & Jaakkola, NIPS 2007).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from iegopt.solvers.exact.candidates import Candidates
+from iegopt.solvers.exact.links import Link
+from iegopt.solvers.exact.messages import UNREACHABLE
+from iegopt.solvers.exact.weights import device_weights
+
+__all__ = ["Passed", "Priced", "Pricing", "no_split"]
+
+Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+Bools = npt.NDArray[np.bool_]
+
+_PATIENCE, _SHRINK = 5, 0.6
+"""Steps without a gain until the step length shrinks, and by what."""
+_DEFLECTION = 0.5
+_GAIN = 1e-5
+"""Relative gain of the bound that counts as one."""
+_SPLIT_EVERY = 3
+_SLACK_TAKEN = 0.1
+"""Share of the slack at an end that an edge that closes a cycle takes over."""
+
+
+@dataclass(frozen=True, eq=False)
+class Passed:
+    """Messages of one evaluation: per stage (options, B) θ with all that came from below, and what it sent up."""
+
+    upward: tuple[Ints, ...]
+    sent: tuple[Ints | None, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Priced:
+    """What the best prices found prove about B nodes.
+
+    Attributes
+    ----------
+    bound (B,)
+        Ticks, at least ``UNREACHABLE // 2`` where the node has no plan.
+    price (D + 1, B), split
+        Ticks for a whole device; per edge that closes a cycle A (options of its source, B).
+    marginals (n, B)
+        Lower bounds on every plan of the node that uses the option.
+    mass (n, B)
+        How often the relaxed plans used an option of late, between 0 and 1: near the fractional optimum.
+    """
+
+    bound: Ints
+    price: Floats
+    split: tuple[Ints, ...]
+    marginals: Ints
+    mass: Floats
+    passed: Passed
+
+
+class Pricing:
+    """B nodes (masks over the same candidates) under prices.
+
+    Parameters
+    ----------
+    keep (n, B)
+        Options of every node; a node has at least one for every stage.
+    price (D + 1, B), split
+        To start from, as in ``Priced``.
+    """
+
+    def __init__(self, candidates: Candidates, keep: Bools, price: Floats, split: Sequence[Ints]) -> None:
+        self.c = candidates
+        self.B = keep.shape[1]
+        self.price = np.rint(price)
+        self.split = [part.copy() for part in split]
+        self._nodes = np.arange(self.B)
+        self._keep = keep
+        self._base = np.where(keep, candidates.cost[:, None], UNREACHABLE)
+        self._weight = np.stack([_weights(candidates, keep[:, b]) for b in range(self.B)], axis=-1)
+        self._starts = np.array([part.start for part in candidates.of])
+
+    def run(
+        self,
+        upper: Callable[[], int],
+        steps: int,
+        length: float,
+        offer: Callable[[Ints], None],
+        stop: Callable[[], bool],
+    ) -> Priced:
+        """Improve the prices for some steps.
+
+        Parameters
+        ----------
+        upper
+            The best known plan in ticks: nodes at or above it are done.
+        length
+            Step length to start with, in parts of Polyak's.
+        offer
+            Receives (V,) candidate indices of relaxed plans that keep every memory.
+        stop
+            Whether time is up; at least one evaluation is made.
+        """
+        B = self.B
+        best = np.full(B, -UNREACHABLE)
+        at_best = self.price.copy(), [part.copy() for part in self.split]
+        direction = np.zeros_like(self.price)
+        pace, stall = np.full(B, length), np.zeros(B, dtype=np.int64)
+        mass = np.zeros(self._base.shape)
+        shift = self._shift()
+        for step in range(steps):
+            passed = self._up(shift)
+            bound, chosen = self._down(passed)
+            gain = bound > best
+            stall = np.where(bound > best + np.abs(best) * _GAIN, 0, stall + 1)
+            at_best[0][:, gain] = self.price[:, gain]
+            for kept, part in zip(at_best[1], self.split, strict=True):
+                kept[:, gain] = part[:, gain]
+            best = np.maximum(best, bound)
+            fresh = 1.0 / (1 + step) if step < 6 else 1 / 6
+            mass *= 1.0 - fresh
+            mass[chosen, self._nodes] += fresh
+            excess = self._excess(chosen, bound, offer)
+            if step + 1 == steps or bool((best >= upper()).all()) or stop():
+                break
+            pace = np.where(stall >= _PATIENCE, pace * _SHRINK, pace)
+            stall = np.where(stall >= _PATIENCE, 0, stall)
+            excess[(self.price <= 0) & (excess < 0)] = 0.0
+            direction = excess + _DEFLECTION * direction
+            norm = np.maximum((direction * direction).sum(axis=0), 1e-9)
+            room = np.maximum(upper() - np.maximum(bound, -upper()), 1e-4 * abs(upper()))
+            self.price = np.rint(np.maximum(0.0, self.price + pace * room / norm * direction))
+            if self.split and step % _SPLIT_EVERY == _SPLIT_EVERY - 1:
+                self._resplit(passed, bound, room, step // _SPLIT_EVERY % 2 == 0)
+                shift = self._shift()
+        self.price, self.split = at_best
+        passed = self._up(self._shift())
+        marginals = np.minimum(self._marginals(passed) - self._rent(), UNREACHABLE)
+        return Priced(best, self.price, tuple(self.split), marginals, mass, passed)
+
+    def _shift(self) -> Ints:
+        """(n, B) what the edges that close cycles add to both their ends."""
+        shift = np.zeros_like(self._base)
+        c = self.c
+        for e, part in zip(c.forest.dropped, self.split, strict=True):
+            u, v = (c.of[stage] for stage in c.ends[e])
+            shift[u] += part
+            shift[v] = np.minimum(shift[v] + self._rest(e, part), UNREACHABLE)
+        return shift
+
+    def _rest(self, edge: int, part: Ints) -> Ints:
+        """B of an edge for A = ``part``."""
+        source = self.c.of[self.c.ends[edge][0]]
+        return _link(self.c, edge).send(np.where(self._keep[source], -part, UNREACHABLE), True)
+
+    def _resplit(self, passed: Passed, bound: Ints, room: Floats, towards_target: bool) -> None:
+        """Let every edge that closes a cycle take over slack of one end."""
+        c = self.c
+        slack = self._marginals(passed) - self._rent() - bound
+        slack = np.minimum(np.maximum(slack, 0), room.astype(np.int64))
+        taken = (slack * _SLACK_TAKEN).astype(np.int64)
+        for i, e in enumerate(c.forest.dropped):
+            u, v = (c.of[stage] for stage in c.ends[e])
+            if towards_target:
+                self.split[i] = self.split[i] - taken[u]
+                continue
+            rest = np.minimum(self._rest(e, self.split[i]), UNREACHABLE) - taken[v]
+            back = _link(c, e).send(np.where(self._keep[v], -rest, UNREACHABLE), False)
+            self.split[i] = np.where(back < UNREACHABLE // 2, back, self.split[i])
+
+    def _up(self, shift: Ints) -> Passed:
+        c = self.c
+        theta = self._base + shift
+        for devices, weight in zip(c.devices, self._weight, strict=True):
+            theta += (self.price[devices] * weight).astype(np.int64)
+        np.minimum(theta, UNREACHABLE, out=theta)
+        upward = [theta[part] for part in c.of]
+        sent: list[Ints | None] = [None] * c.V
+        for v in reversed(c.forest.order):
+            parent, edge = c.forest.parent[v], c.forest.edge[v]
+            if parent >= 0:
+                message = _link(c, edge).send(upward[v], c.ends[edge][0] == v)
+                sent[v] = message
+                upward[parent] = np.minimum(upward[parent] + message, UNREACHABLE)
+        return Passed(tuple(upward), tuple(sent))
+
+    def _down(self, passed: Passed) -> tuple[Ints, Ints]:
+        """Bounds (B,) and the relaxed plans (V, B), as candidate indices."""
+        c = self.c
+        bound = -self._rent()
+        chosen = np.zeros((c.V, self.B), dtype=np.int64)
+        for v in c.forest.order:
+            parent, edge = c.forest.parent[v], c.forest.edge[v]
+            value = passed.upward[v]
+            if parent < 0:
+                chosen[v] = value.argmin(axis=0)
+                bound += value[chosen[v], self._nodes]
+            else:
+                rows = _link(c, edge).rows(chosen[parent], c.ends[edge][0] == parent)
+                chosen[v] = (value.T + rows).argmin(axis=1)
+        return bound, chosen + self._starts[:, None]
+
+    def _excess(self, chosen: Ints, bound: Ints, offer: Callable[[Ints], None]) -> Floats:
+        """(D + 1, B) the subgradient: weights of the relaxed plan on every device, less 1. Offers plans that fit."""
+        c = self.c
+        shape = len(c.capacity), self.B
+        load, used = np.zeros(shape[0] * self.B), np.zeros(shape[0] * self.B)
+        for devices, weight in zip(c.devices, self._weight, strict=True):
+            cell = (devices[chosen] * self.B + self._nodes).ravel()
+            load += np.bincount(cell, weight[chosen, self._nodes].ravel(), len(load))
+            used += np.bincount(cell, c.share[chosen].ravel(), len(load))
+        fits = (used.reshape(shape) <= c.capacity[:, None])[:-1].all(axis=0) & (bound < UNREACHABLE // 2)
+        for b in np.flatnonzero(fits).tolist():
+            offer(chosen[:, b])
+        excess = load.reshape(shape) - 1.0
+        excess[-1] = 0.0
+        return excess
+
+    def _rent(self) -> Ints:
+        """(B,) Σ ⌈λ⌉, and a tick more per price against the rounding of floats."""
+        return np.asarray((self.price + (self.price > 0)).sum(axis=0).astype(np.int64))
+
+    def _marginals(self, passed: Passed) -> Ints:
+        """(n, B) least relaxed cost with prices of any plan through an option, before the rent is taken off."""
+        c = self.c
+        belief = list(passed.upward)
+        least: dict[int, Ints] = {}
+        root: dict[int, int] = {}
+        for v in c.forest.order:
+            parent, edge = c.forest.parent[v], c.forest.edge[v]
+            root[v] = v if parent < 0 else root[parent]
+            if parent < 0:
+                least[v] = belief[v].min(axis=0)
+                continue
+            up = passed.sent[v]
+            assert up is not None
+            rest = np.minimum(belief[parent] - up, UNREACHABLE)
+            down = _link(c, edge).send(rest, c.ends[edge][0] == parent)
+            belief[v] = np.minimum(belief[v] + down, UNREACHABLE)
+        total = np.sum([np.minimum(value, UNREACHABLE // len(least)) for value in least.values()], axis=0)
+        others = [total - least[root[v]] for v in range(c.V)]
+        return np.concatenate([np.minimum(belief[v] + others[v], UNREACHABLE) for v in range(c.V)])
+
+
+def no_split(candidates: Candidates, nodes: int) -> list[Ints]:
+    """A = 0 for every edge that closes a cycle: all of it falls on its target."""
+    sources = [candidates.of[candidates.ends[e][0]] for e in candidates.forest.dropped]
+    return [np.zeros((part.stop - part.start, nodes), dtype=np.int64) for part in sources]
+
+
+def _link(candidates: Candidates, edge: int) -> Link:
+    link = candidates.links[edge]
+    assert link is not None
+    return link
+
+
+def _weights(candidates: Candidates, keep: Bools) -> Floats:
+    """(K, n) weights of a node's options on their devices, of those whose stage is not fixed yet; 0 for the others."""
+    c = candidates
+    fixed = np.zeros(len(keep), dtype=np.bool_)
+    for part in c.of:
+        fixed[part] = keep[part] & (keep[part].sum() == 1)
+    free = c.capacity.copy()
+    np.subtract.at(free, c.devices[:, fixed], c.share[fixed])
+    K, n = c.devices.shape
+    share = np.tile(c.share, K)
+    device = c.devices.ravel()
+    room = free[device]
+    binds = np.tile(keep & ~fixed, K) & (device < len(c.capacity) - 1) & (share > 0) & (share <= room)
+    weight = np.zeros(K * n)
+    weight[binds] = device_weights(share[binds], room[binds], device[binds], len(c.capacity))
+    return weight.reshape(K, n)

@@ -1,0 +1,53 @@
+"""Weights of stages in a device's memory, strengthened by dual feasible functions.
+
+A function f on [0, 1] is dual feasible where Σ x ≤ 1 implies Σ f(x) ≤ 1 for all x ≥ 0. With x the fraction of a
+device's free memory that a stage takes, Σ f(x) ≤ 1 is then a valid row of the device. Besides f(x) = x there are
+
+    u_k(x) = x where (k + 1)·x is an integer, else ⌊(k + 1)·x⌋ / k        k = 1, 2, …
+
+Three stages of 0.27, 0.55 and 0.9 of a device weigh 1/3, 2/3 and 1 under u_3: what the integers allow, where the plain
+row leaves a tenth of the device to fractions. Every device takes the function under which the stages that may use it
+weigh most together.
+
+Source: Fekete & Schepers, New classes of fast lower bounds for bin packing problems, Math. Programming 91 (2001).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+__all__ = ["MOST_PARTS", "device_weights"]
+
+Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+
+MOST_PARTS = 12
+"""Largest k that is tried."""
+_NEAR = 1e-9
+
+
+def device_weights(share: Ints, free: Ints, device: Ints, devices: int) -> Floats:
+    """(n,) weights between 0 and 1; on every device those of any stages that fit together sum to at most 1.
+
+    Parameters
+    ----------
+    share, free (n,)
+        Memory that an option takes from a device, and what is free there; 0 < free where share > 0, share ≤ free.
+    device (n,)
+        The device of each pair.
+    """
+    x = share / np.maximum(free, 1)
+    weight = x
+    most = np.bincount(device, weight, devices)
+    for k in range(1, MOST_PARTS + 1):
+        parts = x * (k + 1)
+        whole = np.rint(parts)
+        # Next to an integer the lower neighbour is safe against rounding; u_k is never below it.
+        rounded = np.where(np.abs(parts - whole) < _NEAR, np.maximum(whole - 1, 0), np.floor(parts)) / k
+        total = np.bincount(device, rounded, devices)
+        better = total > most + _NEAR
+        if better.any():
+            weight = np.where(better[device], rounded, weight)
+            most = np.where(better, total, most)
+    return np.minimum(weight, 1.0)

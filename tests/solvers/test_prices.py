@@ -1,0 +1,186 @@
+"""Priced bounds hold, pruning keeps every optimal plan, and ``prices`` proves what the plain relaxation cannot."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from iegopt.problem.arrays import Problem
+from iegopt.problem.families import generate
+from iegopt.problem.transfer import edge_ticks
+from iegopt.solvers.api import solve
+from iegopt.solvers.clock import Clock
+from iegopt.solvers.evaluate import device_load, feasible, objective
+from iegopt.solvers.exact.beam import beam
+from iegopt.solvers.exact.bounding import PricedSearch
+from iegopt.solvers.exact.candidates import Candidates, candidates
+from iegopt.solvers.exact.links import LevelLink, TableLink
+from iegopt.solvers.exact.messages import UNREACHABLE
+from iegopt.solvers.exact.prices import PricesSolver
+from iegopt.solvers.exact.pricing import Pricing, no_split
+from iegopt.solvers.exact.weights import device_weights
+from iegopt.solvers.result import Params, Status
+from tests.solvers.agreement import oracle
+from tests.solvers.random_problems import random_problem
+
+
+def root(problem: Problem, steps: int, upper: int) -> tuple[Candidates, Pricing, int, np.ndarray]:
+    c = candidates(problem, problem.allowed)
+    keep = np.ones((len(c.option), 1), dtype=np.bool_)
+    pricing = Pricing(c, keep, np.zeros((len(c.capacity), 1)), no_split(c, 1))
+    priced = pricing.run(lambda: upper, steps, 1.0, lambda plan: None, lambda: False)
+    return c, pricing, int(priced.bound[0]), priced.marginals[:, 0]
+
+
+@pytest.mark.parametrize("first", range(0, 300, 50))
+def test_bounds_and_min_marginals_never_exceed_a_plan_that_is_optimal(first: int) -> None:
+    tested = 0
+    for seed in range(first, first + 50):
+        _, problem, truth = oracle(seed)
+        if truth.objective is None or truth.choice is None or any(rule.penalty < 0 for rule in problem.affinities):
+            continue
+        c, _, bound, marginals = root(problem, 25, truth.objective + 1)
+        assert bound <= truth.objective, seed
+        own = np.isin(c.option, truth.choice)
+        assert own.sum() == problem.V
+        assert (marginals[own] <= truth.objective).all(), seed
+        tested += 1
+    assert tested > 20
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_pruning_keeps_every_optimal_plan(seed: int) -> None:
+    problem = random_problem(seed, stages=4, combinations=300, memory="tight")
+    ptr = problem.options.ptr
+    choices = [np.flatnonzero(problem.allowed[ptr[v] : ptr[v + 1]]) + ptr[v] for v in range(problem.V)]
+    plans = [np.array(plan) for plan in np.stack(np.meshgrid(*choices, indexing="ij"), -1).reshape(-1, problem.V)]
+    priced = {plan.tobytes(): objective(problem, plan) for plan in plans if feasible(problem, plan)}
+    if not priced:
+        pytest.skip("infeasible")
+    least = min(priced.values())
+    c, _, _, marginals = root(problem, 25, least + 1)
+    survives = np.zeros(len(problem.allowed), dtype=np.bool_)
+    survives[c.option[marginals <= least]] = True
+    for plan in plans:
+        if priced.get(plan.tobytes()) == least:
+            assert survives[plan].all()
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_weights_of_stages_that_fit_together_sum_to_one_at_most(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    free = int(rng.integers(1, 60))
+    share = rng.integers(1, free + 1, size=7)
+    weight = device_weights(share, np.full(7, free), np.zeros(7, dtype=np.int64), 1)
+    for subset in range(1, 2**7):
+        chosen = np.array([bool(subset >> i & 1) for i in range(7)])
+        if share[chosen].sum() <= free:
+            assert weight[chosen].sum() <= 1 + 1e-9
+    assert weight.sum() >= (share / free).sum() - 1e-9
+
+
+def test_weights_count_what_integers_allow() -> None:
+    share = np.array([27, 27, 27, 55, 90])
+    weight = device_weights(share, np.full(5, 100), np.zeros(5, dtype=np.int64), 1)
+    assert weight == pytest.approx([1 / 3, 1 / 3, 1 / 3, 2 / 3, 1.0])
+
+
+@pytest.mark.parametrize("forward", [True, False])
+@pytest.mark.parametrize("seed", range(8))
+def test_both_kinds_of_link_send_the_same(seed: int, forward: bool) -> None:
+    problem = generate("layered", 6, 200, "tight", seed)
+    keep = np.random.default_rng(seed).random(len(problem.allowed)) < 0.9
+    c = candidates(problem, problem.allowed & keep)
+    kinds = set()
+    for link, (u, v) in zip(c.links, c.ends, strict=True):
+        assert link is not None
+        kinds.add(type(link))
+        near, far = (u, v) if forward else (v, u)
+        n, m = (c.of[stage].stop - c.of[stage].start for stage in (near, far))
+        rows = link.rows(np.arange(n), forward)
+        theta = np.random.default_rng(seed).integers(0, 10**10, (n, 3))
+        expected = np.minimum((rows[:, :, None] + theta[:, None, :]).min(axis=0), UNREACHABLE)
+        assert rows.shape == (n, m)
+        assert np.array_equal(link.send(theta, forward), expected)
+        chosen = [c.option[c.of[u]][0], c.option[c.of[v]][-1]]
+        together = problem.options.site[chosen[0]] == problem.options.site[chosen[1]]
+        table = rows if forward else rows.T
+        if not together:
+            e = c.ends.index((u, v))
+            assert table[0, -1] == edge_ticks(problem, e, np.array(chosen[0]), np.array(chosen[1]))[1]
+    assert LevelLink in kinds
+
+
+def test_small_edges_become_tables() -> None:
+    problem = generate("chain", 4, 200, "tight", 0)
+    c = candidates(problem, problem.allowed)
+    some = np.zeros(len(c.option), dtype=np.bool_)
+    for part in c.of:
+        some[part.start : part.stop : 7] = True
+    small = c.restrict(some)
+    for link, table in zip(c.links, small.links, strict=True):
+        assert isinstance(link, LevelLink)
+        assert isinstance(table, TableLink)
+    u, v = c.ends[0]
+    whole = c.links[0]
+    assert whole is not None
+    rows = whole.rows(np.arange(c.of[u].stop - c.of[u].start), True)
+    assert np.array_equal(small.links[0].table, rows[np.ix_(some[c.of[u]], some[c.of[v]])])  # type: ignore[union-attr]
+
+
+def test_beam_keeps_memory_and_meets_slack_optimum() -> None:
+    problem = generate("chain", 20, 64, "tight", 0)
+    c, pricing, bound, _ = root(problem, 60, 2**60)
+    passed = pricing.run(lambda: 2**60, 1, 1.0, lambda plan: None, lambda: False).passed
+    plans = c.option[beam(c, passed, 0, 32)]
+    assert 0 < len(plans) <= 32
+    for plan in plans:
+        assert (device_load(problem, plan) <= problem.capacity).all()
+        assert objective(problem, plan) >= bound
+    slack = generate("chain", 20, 64, "slack", 0)
+    c, pricing, bound, _ = root(slack, 1, 2**60)
+    passed = pricing.run(lambda: 2**60, 1, 1.0, lambda plan: None, lambda: False).passed
+    assert objective(slack, c.option[beam(c, passed, 0, 1)[0]]) == bound
+
+
+@pytest.mark.parametrize(("family", "stages", "sites"), [("chain", 20, 256), ("agent", 8, 128), ("layered", 8, 64)])
+def test_tight_memory_is_proven(family: str, stages: int, sites: int) -> None:
+    result = solve(generate(family, stages, sites, "tight", 0), "prices", Params(time_limit=30.0))  # type: ignore[arg-type]
+    assert (result.status, result.proof) == (Status.OPTIMAL, "capacity prices")
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_gangs_are_priced_on_every_device(seed: int) -> None:
+    problem = generate("chain", 4, 14, "tight", seed, gangs=True)
+    truth = solve(problem, "brute", Params(time_limit=60.0))
+    result = solve(problem, "prices", Params(time_limit=30.0))
+    assert (result.status, result.objective) == (truth.status, truth.objective)
+
+
+def test_an_early_end_leaves_a_plan_and_a_bound() -> None:
+    problem = generate("layered", 30, 128, "tight", 0)
+    result = PricesSolver().solve(problem, Params(time_limit=0.5), None)
+    assert result.status is Status.FEASIBLE
+    assert result.bound is not None
+    assert result.objective is not None
+    assert result.bound < result.objective
+    assert result.seconds < 3.0
+
+
+def test_search_survives_any_stop() -> None:
+    problem = generate("agent", 12, 64, "tight", 1)
+    truth = solve(problem, "prices", Params(time_limit=60.0))
+    assert truth.status is Status.OPTIMAL
+    assert truth.objective is not None
+    search = PricedSearch(problem, problem.allowed, None, Clock(math.inf))
+    search.bound_root(10)
+    bounds = [search.bound]
+    while not search.done:
+        search.explore(Clock(0.02))
+        assert search.bound is not None
+        assert search.bound <= truth.objective
+        bounds.append(search.bound)
+    assert search.value == truth.objective
+    assert bounds == sorted(bounds)  # type: ignore[type-var]
