@@ -121,9 +121,9 @@ class RequestSpec(Spec):
             if both:
                 raise ValueError(f"graph is given whole, so {', '.join(both)} would be ignored: remove one")
             if self.sla.itl is not None:
-                raise ValueError("sla.itl holds for decodes that iegopt builds: give latency_sla to those of the graph")
+                raise ValueError("graph is given whole, so sla.itl would be ignored: give its decodes a latency_sla")
             if self.sla.ttft is not None and not any(s.type is StageKind.PREFILL for s in self.graph.stages):
-                raise ValueError("sla.ttft is the end of the first prefill, and the graph has none")
+                raise ValueError("the graph has no prefill, so sla.ttft would be ignored: remove it")
             return self
         if self.model is None:
             raise ValueError("expected a model with a prompt, or a graph")
