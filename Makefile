@@ -36,6 +36,9 @@ test: lint
 
 bench: $(STAMP)
 	$(BIN)/python benchmarks/import_time.py
+	$(BIN)/python benchmarks/tree.py
+	$(BIN)/python benchmarks/fit_profiles.py
+	$(BIN)/python benchmarks/oracle.py --seeds 2000
 
 clean:
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

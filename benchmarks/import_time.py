@@ -11,7 +11,12 @@ import argparse
 import subprocess
 import sys
 import time
+from pathlib import Path
 from statistics import median
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from benchmarks.record import record
 
 BASE = "import pydantic, numpy, networkx"
 OURS = "import iegopt"
@@ -34,6 +39,7 @@ def main() -> int:
     base = median(seconds[BASE])
     for statement, times in seconds.items():
         print(f"{median(times) * 1e3:6.0f} ms  {median(times) / base:5.2f}  {statement}")
+    record("import_time", {"median_s": {statement: median(times) for statement, times in seconds.items()}})
     return 0 if median(seconds[OURS]) <= arguments.limit * base else 1
 
 

@@ -16,6 +16,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+from benchmarks.record import record
 from iegopt.errors import IegoptError
 from iegopt.solvers.api import SOLVERS
 from tests.solvers.agreement import COMPARED, answer, disagreement, incomplete, is_exact, oracle
@@ -31,6 +32,15 @@ class Tally:
     seconds: float = 0.0
     wrong: list[str] = field(default_factory=list)
 
+    def figures(self) -> dict[str, object]:
+        return {
+            "ended": dict(self.ended),
+            "at_optimum": self.optimum,
+            "unsupported": sum(self.unsupported.values()),
+            "disagreements": len(self.wrong),
+            "seconds": round(self.seconds, 1),
+        }
+
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -43,6 +53,8 @@ def main() -> int:
         for name, tally in tallies.items():
             compare(seed, name, tally)
     report(tallies, args.seeds)
+    if not args.solver:
+        record("oracle", {"seeds": args.seeds, "solvers": {name: tally.figures() for name, tally in tallies.items()}})
     return 1 if any(tally.wrong for tally in tallies.values()) else 0
 
 

@@ -23,8 +23,6 @@ exits 1 if the optima differ, dense / tree is below 50, or the slope is above 1.
 from __future__ import annotations
 
 import dataclasses
-import json
-import platform
 import statistics
 import sys
 import time
@@ -34,6 +32,9 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from benchmarks.record import record
 from iegopt.problem.arrays import Problem
 from iegopt.problem.families import generate
 from iegopt.problem.transfer import edge_ticks
@@ -46,7 +47,6 @@ Ints = npt.NDArray[np.int64]
 STAGES, SITES = 20, 1024
 SIZES = (256, 512, 1024, 2048, 4096, 10_000)
 LEAST_RATIO, MOST_SLOPE = 50.0, 1.15
-RESULT = Path(__file__).parent / "results" / "tree.json"
 EXCLUDED = 1 << 61
 
 
@@ -66,21 +66,18 @@ def main() -> int:
     for sites, ms in sizes.items():
         print(f"  {sites:6d} sites {ms:9.3f} ms")
     print(f"  slope {slope:.3f} from {SITES:,} sites on, at most {MOST_SLOPE:g}")
-    document = {
-        "stages": STAGES,
-        "sites": SITES,
-        **ratio,
-        "dense_over_tree": ratio_seen,
-        "value_over_messages": ratio_value,
-        "tree_ms_by_sites": sizes,
-        "slope": slope,
-        "python": platform.python_version(),
-        "numpy": np.__version__,
-        "processor": processor(),
-        "system": f"{platform.system()} {platform.machine()}",
-    }
-    RESULT.parent.mkdir(exist_ok=True)
-    RESULT.write_text(json.dumps(document, indent=1) + "\n")
+    record(
+        "tree",
+        {
+            "stages": STAGES,
+            "sites": SITES,
+            **ratio,
+            "dense_over_tree": ratio_seen,
+            "value_over_messages": ratio_value,
+            "tree_ms_by_sites": sizes,
+            "slope": slope,
+        },
+    )
     return int(ratio_seen < LEAST_RATIO or slope > MOST_SLOPE)
 
 
@@ -184,16 +181,6 @@ def stage_costs(problem: Problem) -> list[Ints]:
     """Per stage, in order, the costs of its options, ``EXCLUDED`` where not allowed."""
     costs = np.where(problem.allowed, problem.options.cost, EXCLUDED)
     return [costs[problem.options.of(v)] for v in problem.order.tolist()]
-
-
-def processor() -> str:
-    """The processor's own name where the system tells it."""
-    cpuinfo = Path("/proc/cpuinfo")
-    if cpuinfo.exists():
-        for line in cpuinfo.read_text().splitlines():
-            if line.startswith("model name"):
-                return line.split(":", 1)[1].strip()
-    return platform.processor() or "unknown"
 
 
 if __name__ == "__main__":

@@ -1,6 +1,12 @@
 import dataclasses
+import os
+import shutil
+import subprocess
 from collections.abc import Callable
 from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
 
 from iegopt.cli.html import page
 from iegopt.devices import expand
@@ -61,6 +67,30 @@ def test_nothing_is_fetched(plan_of: Plans, cluster_with: Clusters) -> None:
     assert "://" not in text
     assert "url(" not in text
     assert not {tag for tag, _ in Checked(text).tags} & {"link", "script", "img", "iframe", "object"}
+
+
+@pytest.mark.slow
+def test_chromium_draws_it(plan_of: Plans, cluster_with: Clusters, tmp_path: Path) -> None:
+    """The page is taken as it was written (no tag repaired away), and its picture is not blank."""
+    chromium = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    if chromium is None:
+        pytest.skip("no Chromium on this machine")
+    file, picture = tmp_path / "plan.html", tmp_path / "plan.png"
+    file.write_text(page(plan_of(2, 2), expand(cluster_with(2, 4))), encoding="utf-8")
+    quiet = ["--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking"]
+    ran = subprocess.run(
+        [chromium, *quiet, f"--user-data-dir={tmp_path / 'profile'}", "--dump-dom", file.as_uri()],
+        capture_output=True, text=True, timeout=120, check=True, env={**os.environ, "HOME": str(tmp_path)},
+    )  # fmt: skip
+    drawn, written = Checked(ran.stdout), Checked(file.read_text(encoding="utf-8"))
+    assert [tag for tag, _ in drawn.tags if tag in {"rect", "path", "text", "td"}] == [
+        tag for tag, _ in written.tags if tag in {"rect", "path", "text", "td"}
+    ]
+    subprocess.run(
+        [chromium, *quiet, f"--user-data-dir={tmp_path / 'other'}", f"--screenshot={picture}", file.as_uri()],
+        capture_output=True, timeout=120, check=True, env={**os.environ, "HOME": str(tmp_path)},
+    )  # fmt: skip
+    assert picture.stat().st_size > 10_000  # a blank page compresses to less
 
 
 def test_words_of_the_user_are_escaped(plan_of: Plans, cluster_with: Clusters) -> None:
