@@ -32,12 +32,12 @@ FORMAT = "iegopt-instance/1"
 EXTENSIONS = ("overlap", "finish_by", "budget", "weights", "parallel_shards")
 KINDS = ("data", "control")
 
-_REQUIRED = ("format", "devices", "sites", "links", "stages", "edges")
-_OPTIONAL = ("name", "affinity", "deadline")
+_REQUIRED = ("format", "devices", "sites", "links", "stages")
+_OPTIONAL = ("name", "edges", "affinity", "deadline")
 
 
 def check_instance(document: object, file: str) -> dict[str, Any]:
-    """The document itself, once everything in it is known to be well formed.
+    """The document with its ``edges`` filled in, once everything in it is known to be well formed.
 
     Raises
     ------
@@ -49,6 +49,7 @@ def check_instance(document: object, file: str) -> dict[str, Any]:
         read.fail("", f"{shown(document)}: expected an object, format {FORMAT}")
     if document.get("format") != FORMAT:
         read.fail("format", f"{shown(document.get('format'))}: expected {FORMAT}")
+    document = {**document, "edges": document.get("edges", [])}
     extensions = read.names(document.get("extensions", []), "extensions")
     for i, name in enumerate(extensions):
         if name not in EXTENSIONS:

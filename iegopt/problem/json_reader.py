@@ -21,7 +21,7 @@ __all__ = ["MAX_BYTES", "JsonReader", "load_json"]
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 
-MAX_BYTES = 10**9
+MAX_BYTES = 256 * 10**6
 """Largest document that is read, in bytes after decompression."""
 _LARGEST_INDEX = 2**53
 

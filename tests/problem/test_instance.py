@@ -362,3 +362,9 @@ def test_anything_anywhere_is_taken_or_refused_in_one_line(weird: Any) -> None:
             parse_instance(from_problem(problem).document)
     assert len(refusals) > 50
     assert all(len(line) < 300 and "\n" not in line for line in refusals)
+
+
+def test_a_problem_may_have_no_edges() -> None:
+    document = example()
+    del document["edges"]
+    assert to_problem(parse_instance(document, "bare.json")).E == 0
