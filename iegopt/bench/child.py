@@ -27,6 +27,8 @@ from iegopt.solvers.worker import serve
 __all__: list[str] = []
 
 Send = Callable[..., None]
+_TOY_SECONDS = 0.5
+"""A local search uses all of it."""
 _chosen: list[Engine] = []
 
 
@@ -59,7 +61,7 @@ def _warm(name: str) -> None:
     toys: tuple[Plain, ...] = (generate("agent", 3, 8, "tight", 0), TaskGraph("toy", (1, 1), ((), (0,)), 2))
     for toy in toys:
         if chosen.supports(toy) is None:
-            chosen.solve(toy, Params(time_limit=5.0), None, lambda *_: None)
+            chosen.solve(toy, Params(time_limit=_TOY_SECONDS), None, lambda *_: None)
             return
 
 

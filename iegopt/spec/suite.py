@@ -31,7 +31,7 @@ _MOST = 10_000
 
 def _listed(value: object) -> object:
     """One entry stands for a list of one."""
-    return [value] if isinstance(value, str | int | dict) and not isinstance(value, bool) else value
+    return [value] if isinstance(value, str | int | float | dict) and not isinstance(value, bool) else value
 
 
 def _whole_numbers(value: object) -> object:

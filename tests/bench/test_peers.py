@@ -1,0 +1,123 @@
+"""Every peer against brute force, on small problems that it says it can state; those not installed are skipped."""
+
+from __future__ import annotations
+
+import dataclasses
+import pickle
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+from iegopt.bench.engine import not_additive
+from iegopt.bench.engines import PEERS, missing
+from iegopt.bench.process import EngineProcess
+from iegopt.bench.rows import row_of
+from iegopt.bench.schedule import TaskGraph
+from iegopt.problem.arrays import NO_LIMIT, Problem
+from iegopt.problem.families import generate
+from iegopt.solvers.api import solve
+from iegopt.solvers.result import Params, Result, Status
+from tests.solvers.random_problems import random_problem
+
+EXACT = ["cpsat-element", "highs-weak", "highs-strong", "toulbar2"]
+LIMIT = Params(time_limit=30.0)
+
+
+@pytest.fixture(scope="module")
+def processes() -> Iterator[dict[str, EngineProcess]]:
+    """A warm process for each peer, kept for the tests of this file."""
+    made: dict[str, EngineProcess] = {}
+    yield made
+    for process in made.values():
+        process.stop()
+
+
+def needed(name: str) -> None:
+    reason = missing(name)
+    if reason is not None:
+        pytest.skip(reason)
+
+
+def statable(count: int) -> list[Problem]:
+    """Random problems that a peer can state: small, any links, gangs, affinities."""
+    found = []
+    seed = 0
+    while len(found) < count:
+        problem = random_problem(seed, extensions=False, deadline=False)
+        seed += 1
+        if not_additive(problem) is None:
+            found.append(problem)
+    return found
+
+
+def outcome(processes: dict[str, EngineProcess], name: str, problem: Problem, hint: object = None) -> Result:
+    process = processes.setdefault(name, EngineProcess(name))
+    got = process.run(pickle.dumps(problem), LIMIT, hint, 5.0)  # type: ignore[arg-type]
+    assert got.failure is None, got.reason
+    assert got.result is not None
+    row = row_of({}, problem, got)
+    assert row["status"] == got.result.status, row["reason"]
+    return got.result
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", EXACT)
+def test_an_exact_peer_agrees_with_brute_force(name: str, processes: dict[str, EngineProcess]) -> None:
+    needed(name)
+    statuses = set()
+    for problem in statable(5 if PEERS[name].fresh else 12):
+        known = solve(problem, "brute")
+        found = outcome(processes, name, problem)
+        assert (found.status, found.objective) == (known.status, known.objective), problem.name
+        statuses.add(found.status)
+    assert Status.OPTIMAL in statuses
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", EXACT)
+def test_the_optimum_as_a_hint_comes_back(name: str, processes: dict[str, EngineProcess]) -> None:
+    needed(name)
+    problem = generate("agent", 4, 8, "tight", 1)
+    known = solve(problem, "brute")
+    found = outcome(processes, name, problem, known.choice)
+    assert (found.status, found.objective) == (Status.OPTIMAL, known.objective)
+
+
+@pytest.mark.parametrize("name", [name for name in EXACT if name != "toulbar2"])
+def test_a_stage_without_options_needs_no_engine(name: str) -> None:
+    problem = generate("chain", 3, 4, "slack", 0)
+    none = dataclasses.replace(problem, sla=np.zeros(3, dtype=np.int64))
+    assert PEERS[name].solve(none, LIMIT, None, lambda *_: None).status is Status.INFEASIBLE
+
+
+def test_what_a_peer_cannot_state_it_says() -> None:
+    problem = generate("chain", 3, 4, "slack", 0)
+    timed = dataclasses.replace(problem, deadline=10**12)
+    spent = dataclasses.replace(problem, budget=10**12, budget_stages=(0,))
+    graph = TaskGraph("g", (1, 1), ((), (0,)), 2)
+    large = generate("chain", 3, 4000, "slack", 0)
+    for name in EXACT:
+        assert PEERS[name].supports(problem) is None
+        assert PEERS[name].supports(timed) == "limits on finish times"
+        assert PEERS[name].supports(spent) == "a budget of time"
+        assert PEERS[name].supports(graph) == "a makespan on processors, not a sum of costs"
+    assert problem.budget == NO_LIMIT
+    assert str(PEERS["highs-strong"].supports(large)).endswith("pairs of options, more than 2,000,000")
+    for name in ("heft", "cpop"):
+        assert PEERS[name].supports(problem) == "it minimises a makespan, this problem a sum of costs"
+        assert PEERS[name].supports(graph) is None
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["heft", "cpop"])
+def test_a_list_scheduler_s_schedule_is_feasible(name: str) -> None:
+    needed(name)
+    graph = TaskGraph("g", (3, 2, 4, 1), ((), (), (0, 1), (1,)), 2)
+    process = EngineProcess(name)
+    try:
+        row = row_of({}, graph, process.run(pickle.dumps(graph), LIMIT, None, 5.0))
+    finally:
+        process.stop()
+    assert row["status"] == "feasible", row["reason"]
+    assert 7 <= row["objective"] <= 10

@@ -1,0 +1,164 @@
+"""Runs of suites: their order, what bad engines leave, interruption by a kill."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from iegopt.bench.journal import journal_of, read_results
+from iegopt.bench.run import run_suite, tasks_of
+from iegopt.errors import InputError
+from iegopt.problem.families import generate
+from iegopt.solvers.api import solve
+from iegopt.spec.suite import SuiteSpec
+from tests.bench.engines_that_misbehave import GATE
+
+OWN = "tests.bench.engines_that_misbehave:"
+ROOT = Path(__file__).parents[2]
+
+
+def suite(*solvers: Any, seeds: Any = 0, limits: Any = 20.0, **more: Any) -> SuiteSpec:
+    source = {"generate": {"family": "chain", "stages": 3, "sites": 4, "memory": "tight", "seeds": seeds}}
+    entries = [{"solver": each} if isinstance(each, str) else each for each in solvers]
+    document = {"name": "test", "instances": [source], "solvers": entries, "limits": limits, **more}
+    return SuiteSpec.model_validate(document)
+
+
+def run(tested: SuiteSpec, folder: Path, **options: Any) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = run_suite(tested, folder, folder / "r.json", **options)["rows"]
+    return rows
+
+
+def test_all_solvers_take_their_turn_on_an_instance_before_the_next() -> None:
+    tested = suite("auto", "cpsat", seeds="0..1", limits=[1.0, 2.0], repetitions=2)
+    order = [(str(task), task.repetition) for task in tasks_of(tested, Path())]
+    assert order[:5] == [
+        ("chain-3x4-tight-s0:auto:1s", 0), ("chain-3x4-tight-s0:cpsat:1s", 0), ("chain-3x4-tight-s0:auto:1s", 1),
+        ("chain-3x4-tight-s0:cpsat:1s", 1), ("chain-3x4-tight-s0:auto:2s", 0),
+    ]  # fmt: skip
+    assert [name.split(":")[0][-1] for name, _ in order] == ["0"] * 8 + ["1"] * 8
+
+
+def test_a_filter_takes_part_of_a_name_or_a_pattern() -> None:
+    tested = suite("auto", "cpsat", seeds="0..1", limits=[1.0, 10.0])
+    assert len(tasks_of(tested, Path(), ["s1"])) == 4
+    assert {str(task) for task in tasks_of(tested, Path(), ["*s0:cpsat:1s", "*s1:auto:10s"])} == {
+        "chain-3x4-tight-s0:cpsat:1s", "chain-3x4-tight-s1:auto:10s"
+    }  # fmt: skip
+    with pytest.raises(InputError, match="no run fits milp; runs are called such as chain-3x4-tight-s0:auto:1s"):
+        tasks_of(tested, Path(), ["milp"])
+
+
+def test_an_unknown_solver_is_told_before_anything_runs(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"no solver or peer 'toulbar'\. Maybe toulbar2\?"):
+        run(suite("auto", "toulbar"), tmp_path)
+    with pytest.raises(InputError, match=r"solver 'no\.such:Thing': No module named 'no'"):
+        run(suite("no.such:Thing"), tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.slow
+def test_what_each_engine_leaves(tmp_path: Path) -> None:
+    names = ("Good", "Late", "Dies", "Raises", "Flatters", "Overfills", "Absent", "OBJECT")
+    rows = run(suite(*(OWN + name for name in names), "heft", limits=0.2, grace=0.1), tmp_path)
+    known = solve(generate("chain", 3, 4, "tight", 0), "brute")
+    got = {row["solver"].removeprefix(OWN): row for row in rows}
+    assert [row["status"] for row in rows] == [
+        "optimal", "feasible", "crashed", "error", "refused", "refused", "missing", "optimal",
+        "unsupported" if got["heft"]["status"] != "missing" else "missing",
+    ]  # fmt: skip
+    assert known.choice is not None
+    assert (got["Good"]["objective"], got["Good"]["choice"]) == (known.objective, known.choice.tolist())
+    late = got["Late"]
+    assert (late["objective"], late["bound"], late["proof"], late["killed"]) == (known.objective, 1, "patience", True)
+    assert [point[1:] for point in late["trajectory"]] == [[known.objective, None], [known.objective, 1]]
+    assert late["reason"] == "killed 0.1 s after its limit"
+    assert got["Dies"]["reason"] == "its process ended with signal 11"
+    assert got["Raises"]["reason"] == "ZeroDivisionError: of an engine"
+    assert known.objective is not None
+    assert got["Flatters"]["reason"] == f"claims {known.objective - 1}, is {known.objective}"
+    assert "memory of" in got["Overfills"]["reason"]
+    assert got["Absent"]["reason"] == "no_such_package_at_all is not installed"
+    assert all(row["objective"] is None and row["choice"] is None for row in rows if row["status"] == "refused")
+
+
+@pytest.mark.slow
+def test_a_hint_is_the_plan_of_the_same_round(tmp_path: Path) -> None:
+    hinted = {"solver": "local", "hint": "auto"}
+    lost = {"solver": "auto", "hint": "dies", "label": "without"}
+    dies = {"solver": OWN + "Dies", "label": "dies"}
+    first, _, second, third = run(suite("auto", dies, hinted, lost, limits=0.3), tmp_path)
+    assert first["status"] == "optimal"
+    assert second["solver"] == "local+auto"
+    assert second["trajectory"][0] == [0.0, first["objective"], None]
+    assert (third["status"], third["reason"]) == ("skipped", "dies left no plan to start from")
+
+
+def test_results_say_where_they_come_from(tmp_path: Path) -> None:
+    run(suite(OWN + "Good"), tmp_path, command="iegopt bench run x")
+    document = read_results(tmp_path / "r.json")
+    (session,) = document["sessions"]
+    assert session["command"] == "iegopt bench run x"
+    assert {"numpy", "ortools", "pydantic"} <= set(session["versions"])
+    assert all(session[key] for key in ("date", "python", "processor", "cores", "system"))
+    assert document["suite"]["solvers"][0]["solver"] == OWN + "Good"
+    assert not journal_of(tmp_path / "r.json").exists()
+
+
+def test_resuming_adds_only_what_is_missing(tmp_path: Path) -> None:
+    tested = suite(OWN + "Good", OWN + "OBJECT")
+    seen: list[str] = []
+
+    def observe(number: int, total: int, task: Any, row: Any) -> None:
+        if row is not None:
+            seen.append(task.entry.solver.removeprefix(OWN))
+
+    run(tested, tmp_path, patterns=["Good"], observe=observe)
+    rows = run(tested, tmp_path, resume=True, observe=observe)
+    assert seen == ["Good", "OBJECT"]
+    assert [row["session"] for row in rows] == [0, 1]
+    with pytest.raises(InputError, match=r"r\.json: made from another suite"):
+        run(suite(OWN + "Good"), tmp_path, resume=True)
+
+
+SUITE = """
+suite:
+  name: killed
+  instances: [{{generate: {{family: chain, stages: 3, sites: 4}}}}]
+  solvers: [{{solver: "{own}Good", label: first}}, {{solver: "{own}Gated", label: second}}]
+  limits: 1000s
+"""
+
+
+@pytest.mark.slow
+def test_a_run_that_was_killed_goes_on_where_it_stopped(tmp_path: Path) -> None:
+    (tmp_path / "s.yaml").write_text(SUITE.format(own=OWN))
+    results, journal = tmp_path / "r.json", tmp_path / "r.json.journal"
+    command = [sys.executable, "-m", "iegopt", "bench", "run", str(tmp_path / "s.yaml"), "-o", str(results)]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), GATE: str(tmp_path / "gate")}
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment) as process:
+        assert process.stderr is not None
+        line = process.stderr.readline()
+        os.kill(process.pid, signal.SIGKILL)
+    assert line.startswith("[1/2] chain-3x4-slack-s0:first:1000s  optimal"), line
+    assert not results.exists()
+    assert [row["solver"] for row in read_results(results)["rows"]] == ["first"]
+    journal.write_bytes(journal.read_bytes() + b'{"row":{"instance":"cut sho')
+
+    again = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+    assert again.returncode == 1
+    assert again.stderr == "iegopt: r.json.journal holds an interrupted run: go on with --resume, or remove it\n"
+    (tmp_path / "gate").touch()
+    resumed = subprocess.run([*command, "--resume"], capture_output=True, text=True, env=environment, check=True)
+    assert resumed.stderr.startswith("[2/2] chain-3x4-slack-s0:second:1000s  optimal"), resumed.stderr
+    document = json.loads(results.read_text())
+    assert [(row["solver"], row["status"]) for row in document["rows"]] == [("first", "optimal"), ("second", "optimal")]
+    assert len(document["sessions"]) == 2
+    assert not journal.exists()

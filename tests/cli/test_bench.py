@@ -1,0 +1,109 @@
+"""``iegopt bench``: reports of results written by hand, files that cannot be read, extras that are missing."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.bench.test_metrics import ROWS
+from tests.cli.conftest import Ran
+
+SESSION = {
+    "command": "iegopt bench run s.yaml -o r.json", "date": "2026-01-02T03:04:05+00:00", "python": "3.11.9",
+    "processor": "<b>Chip</b>", "cores": 2, "system": "Linux x86_64", "versions": {"numpy": "2.4"},
+}  # fmt: skip
+DOCUMENT: dict[str, Any] = {
+    "format": "iegopt-bench/1", "suite": {"name": "hand", "threads": 2}, "sessions": [SESSION], "rows": ROWS,
+}  # fmt: skip
+
+
+@pytest.fixture
+def results(tmp_path: Path) -> Path:
+    path = tmp_path / "r.json"
+    path.write_text(json.dumps(DOCUMENT))
+    return path
+
+
+def test_a_report_has_a_table_per_family_and_the_reasons(iegopt: Callable[..., Ran], results: Path) -> None:
+    ran = iegopt("bench", "report", results)
+    assert (ran.code, ran.err) == (0, "")
+    assert "8 runs of suite hand, 2 threads, 2026-01-02T03:04:05+00:00" in ran.out
+    cells = [re.split(r"\s{2,}", line.strip()) for line in ran.out.splitlines()]
+    assert ["x", "2", "2", "1", "2.5 %", "2.5 %", "–", "0.281", "4.5 s", "7 B", "–"] in cells
+    assert ["z", "2", "0", "0", "–", "∞", "–", "1.000", "5 s", "–", "–"] in cells
+    assert ["f", "10 s", "w", "2 × unsupported: no edges"] in cells
+
+
+def test_a_report_as_json_is_one_object(iegopt: Callable[..., Ran], results: Path) -> None:
+    found = json.loads(iegopt("bench", "report", results, "--json").out)
+    assert [line["solver"] for line in found["lines"]] == ["x", "y", "z", "w"]
+    assert found["contradictions"] == []
+    assert found["suite"]["name"] == "hand"
+
+
+def test_a_page_fetches_nothing_and_escapes_what_it_shows(
+    iegopt: Callable[..., Ran], results: Path, tmp_path: Path
+) -> None:
+    page = tmp_path / "page.html"
+    assert iegopt("bench", "report", results, "--html", page).code == 0
+    text = page.read_text(encoding="utf-8")
+    assert text.count("<svg ") == 3 + sum(len(names) for names in (["x"], ["x", "y"], ["x", "y", "z"]))
+    assert not re.search(r"https?://|src=|url\(|@import|<script", text)
+    assert "&lt;b&gt;Chip&lt;/b&gt;" in text
+    assert "<b>Chip" not in text
+
+
+def test_without_matplotlib_a_picture_is_refused_in_one_line(
+    iegopt: Callable[..., Ran], results: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    ran = iegopt("bench", "report", results, "--png", tmp_path / "p.png")
+    assert ran.code == 1
+    assert ran.error_line == "iegopt: --png needs matplotlib: pip install 'iegopt[plots]'"
+    assert not (tmp_path / "p.png").exists()
+
+
+def test_with_matplotlib_a_picture_is_written(iegopt: Callable[..., Ran], results: Path, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    assert iegopt("bench", "report", results, "--png", tmp_path / "p.png").code == 0
+    assert (tmp_path / "p.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (None, "r.json: cannot be read: No such file or directory"),
+        ("{", "r.json: cannot be read: Expecting property name"),
+        ("{}", "r.json: expected results of iegopt bench run, format iegopt-bench/1"),
+    ],
+)
+def test_what_is_no_results_file_is_refused(
+    iegopt: Callable[..., Ran], tmp_path: Path, text: str | None, said: str
+) -> None:
+    if text is not None:
+        (tmp_path / "r.json").write_text(text)
+    ran = iegopt("bench", "report", tmp_path / "r.json")
+    assert ran.code == 1
+    assert said in ran.error_line
+
+
+def test_a_run_tells_its_steps_on_stderr_and_writes_results(iegopt: Callable[..., Ran], tmp_path: Path) -> None:
+    (tmp_path / "s.yaml").write_text(
+        "suite: {name: s, instances: [{generate: {family: chain, stages: 3, sites: 4}}], solvers: tree, limits: 1s}"
+    )
+    ran = iegopt("bench", "run", tmp_path / "s.yaml", "-o", tmp_path / "r.json")
+    assert ran.code == 1
+    assert "suite.solvers: tree: expected a list" in ran.error_line
+    (tmp_path / "s.yaml").write_text((tmp_path / "s.yaml").read_text().replace("tree", "[tree]"))
+    ran = iegopt("bench", "run", tmp_path / "s.yaml", "-o", tmp_path / "none" / "r.json")
+    assert "there is no folder" in ran.error_line
+    ran = iegopt("bench", "run", tmp_path / "s.yaml", "-o", tmp_path / "r.json", "--filter", "tree")
+    assert (ran.code, ran.out) == (0, "")
+    assert ran.error_line.startswith("[1/1] chain-3x4-slack-s0:tree:1s  optimal ")
+    assert json.loads((tmp_path / "r.json").read_text())["rows"][0]["status"] == "optimal"
