@@ -26,11 +26,17 @@ Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
 
-_ROOT_STEPS, _STEPS = 100, 14
-_ROOT_LENGTH, _LENGTH = 1.0, 0.5
+_PHASES, _PHASE_STEPS, _STEPS = 10, 12, 14
+"""Phases of the root at most, steps in each, and steps of another node."""
+_LENGTH, _ROOT_DECAY = 0.5, 0.85
+"""Step length to start with, and by what the root's shrinks from 1 with every phase."""
+_WORTH = 0.03
+"""Part of the gap that a phase of the root must close for another to follow."""
 _BATCH, _BATCH_CELLS = 32, 60_000
 """Nodes at a time, and nodes · options at a time."""
-_ROOT_WIDTH, _WIDTH = 64, 24
+_ROOT_WIDTH, _WIDTH = 48, 24
+_SHRUNK = 0.7
+"""Share of the options left below which the root is laid out again."""
 _PRICED_PLANS = 8
 """Plans of a beam that are priced in full."""
 
@@ -117,37 +123,51 @@ class PricedSearch:
         self.value, self.plan = value, plan
         return True
 
-    def bound_root(self, steps: int = _ROOT_STEPS) -> None:
-        """The root's bound, its pruning, and a first plan from its prices."""
+    def bound_root(self, phases: int = _PHASES) -> None:
+        """The root's bound, its pruning, and plans from its prices, in phases over ever fewer options."""
         c = self._c
         self._started = True
         keep = propagate(c, np.ones(len(c.option), dtype=np.bool_))
-        if keep is None:
-            return
-        pricing = Pricing(c, keep[:, None], np.zeros((len(c.capacity), 1)), no_split(c, 1))
-        priced = pricing.run(lambda: self.upper, steps, _ROOT_LENGTH, self._offer(c), self._late)
+        price, split = np.zeros((len(c.capacity), 1)), tuple(no_split(c, 1))
+        bound = -UNREACHABLE
+        for phase in range(phases):
+            if keep is None:
+                return
+            if phase == 0 or keep.sum() < _SHRUNK * len(keep):
+                split = _rows(c, split, keep)
+                c, keep = c.restrict(keep), np.ones(int(keep.sum()), dtype=np.bool_)
+            before, upper = bound, self.upper
+            pricing = Pricing(c, keep[:, None], price, split)
+            priced = pricing.run(lambda: self.upper, _PHASE_STEPS, _ROOT_DECAY**phase, self._offer(c), self._late)
+            price, split, bound = priced.price, priced.split, max(bound, int(priced.bound[0]))
+            for plan in beam(c, priced.passed, 0, _ROOT_WIDTH)[:_PRICED_PLANS]:
+                self.offer(c.option[plan])
+            self._raise_marginals(c, keep, priced.marginals[:, 0])
+            if bound >= min(self.upper, UNREACHABLE // 2):
+                return
+            keep = propagate(c, keep & (self.marginals[c.option] < self.upper))
+            slow = bound - before < _WORTH * (self.upper - bound) and self.upper == upper
+            if slow or self._late():
+                break
         self.nodes += 1
-        for plan in beam(c, priced.passed, 0, _ROOT_WIDTH)[:_PRICED_PLANS]:
-            self.offer(c.option[plan])
-        marginals = priced.marginals[:, 0]
-        self.marginals = np.full(len(self.problem.options.site), UNREACHABLE)
-        self.marginals[c.option] = np.where(keep, marginals, UNREACHABLE)
-        left = propagate(c, keep & (marginals < self.upper))
-        if left is None or priced.bound[0] >= min(self.upper, UNREACHABLE // 2):
-            return
-        self._narrow(c, left, priced)
+        if keep is not None:
+            self._narrow(c, keep, priced, bound)
 
-    def _narrow(self, wide: Candidates, left: Bools, priced: Priced) -> None:
+    def _raise_marginals(self, c: Candidates, keep: Bools, marginals: Ints) -> None:
+        raised = np.full(len(self.marginals), UNREACHABLE)
+        raised[c.option] = np.where(keep, marginals, UNREACHABLE)
+        np.maximum(self.marginals, raised, out=self.marginals)
+
+    def _narrow(self, wide: Candidates, left: Bools, priced: Priced, bound: int) -> None:
         """Lay out the root again over the options that survive its own pruning."""
         self._c = c = candidates(self.problem, self._mask(wide.option[left]))
         self._branching = Branching.of(c)
         price = np.append(priced.price[np.searchsorted(wide.used, c.used)], [[0.0]], axis=0)
-        split = [part[left[wide.of[wide.ends[e][0]]]] for e, part in zip(c.forest.dropped, priced.split, strict=True)]
+        split = _rows(wide, priced.split, left)
         whole = np.ones(len(c.option), dtype=np.bool_)
         if self._single(whole):
             return
         children = self._branching.children(whole, priced.mass[left, 0])
-        bound = int(priced.bound[0])
         self._open = [_Node(bound, next(self._number), price[:, 0], tuple(p[:, 0] for p in split), whole, children)]
 
     def _mask(self, options: Ints) -> Bools:
@@ -255,6 +275,11 @@ class PricedSearch:
 
     def _late(self) -> bool:
         return self.clock.left <= 0
+
+
+def _rows(c: Candidates, split: Sequence[Ints], keep: Bools) -> tuple[Ints, ...]:
+    """The parts of a split that belong to the candidates in a mask."""
+    return tuple(part[keep[c.of[c.ends[e][0]]]] for e, part in zip(c.forest.dropped, split, strict=True))
 
 
 def _dearest(problem: Problem, mask: Bools) -> int:

@@ -95,7 +95,7 @@ def candidates(problem: Problem, mask: Bools) -> Candidates:
     options, topology = problem.options, problem.topology
     sites, site = np.unique(options.site[mask], return_inverse=True)
     part = _some_sites(topology, sites)
-    tree = SiteTree(part) if follows_tree(problem) or topology.pair_latency is None else None
+    tree = SiteTree(part) if topology.pair_latency is None else None
     position = site if tree is None else tree.position[site]
     option = np.flatnonzero(mask)
     order = np.lexsort((position, options.stage[option]))
@@ -112,11 +112,13 @@ def candidates(problem: Problem, mask: Bools) -> Candidates:
         a, b = of[u], of[v]
         if problem.edges.weight[e] == 0:
             links.append(None)
-        elif tree is not None and follows_tree(problem, e) and count[u] * count[v] > _TABLE_CELLS:
+        elif tree is not None and follows_tree(problem, e):
             apart = np.zeros(tree.S, dtype=np.bool_)
             together = _least_share(tree.S, position[a], share[a]) + _least_share(tree.S, position[b], share[b])
             apart[tree.position] = together[tree.position] > tightest
-            links.append(LevelLink.of(tree, problem, e, position[a], position[b], apart))
+            level = LevelLink.of(tree, problem, e, position[a], position[b], apart)
+            small = count[u] * count[v] <= _TABLE_CELLS
+            links.append(TableLink(level.rows(np.arange(count[u]), True)) if small else level)
         else:
             table = edge_ticks(problem, e, option[a][:, None], option[b][None, :])[1]
             need = share[a][:, None] + share[b][None, :]

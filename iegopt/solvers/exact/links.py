@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from typing import Protocol
 
 import numpy as np
@@ -82,8 +83,15 @@ class SiteTree:
 
     @cached_property
     def _kept(self) -> npt.NDArray[np.int32]:
-        sites = np.arange(self.S)
-        return self._meeting(sites, sites)
+        """(S, S), filled from the widest level down: the sites of a group are a slice."""
+        kept = np.zeros((self.S, self.S), dtype=np.int32)
+        offset = 1 + sum(len(level.latency) for level in self.levels)
+        for level in reversed(self.levels):
+            offset -= len(level.latency)
+            for group, (first, stop) in enumerate(pairwise(level.first.tolist())):
+                kept[first:stop, first:stop] = offset + (group if len(level.latency) > 1 else 0)
+        np.fill_diagonal(kept, 0)
+        return kept
 
     def _meeting(self, near: Ints, far: Ints) -> npt.NDArray[np.int32]:
         links = sum(len(level.latency) for level in self.levels)
@@ -128,7 +136,7 @@ class LevelLink:
     def send(self, theta: Ints, forward: bool) -> Ints:
         near, far = (self.source, self.target) if forward else (self.target, self.source)
         home = np.full((self.tree.S, theta.shape[1]), UNREACHABLE)
-        if (near[1:] > near[:-1]).all():
+        if self._alone[0 if forward else 1]:
             home[near] = theta
         else:
             np.minimum.at(home, near, theta)
@@ -143,7 +151,7 @@ class LevelLink:
             if above is not None:
                 np.minimum(rest, above.take(level.parent, axis=0), out=rest)
             above = rest
-        if self.apart.any():
+        if self._some_apart:
             home = np.where(self.apart[:, None], UNREACHABLE, home)
         message = home if above is None else np.minimum(home, above)
         reached: Ints = np.minimum(message.take(far, axis=0), UNREACHABLE)
@@ -153,9 +161,18 @@ class LevelLink:
         near, far = (self.source, self.target) if forward else (self.target, self.source)
         at = near[chosen]
         rows: Ints = self._by_link[self.tree.meeting(at, far)]
-        if self.apart.any():
+        if self._some_apart:
             rows[(at[:, None] == far[None, :]) & self.apart[at][:, None]] = UNREACHABLE
         return rows
+
+    @cached_property
+    def _some_apart(self) -> bool:
+        return bool(self.apart.any())
+
+    @cached_property
+    def _alone(self) -> tuple[bool, bool]:
+        """Whether the options of either end all stand on different sites."""
+        return bool((np.diff(self.source) > 0).all()), bool((np.diff(self.target) > 0).all())
 
     @cached_property
     def _by_link(self) -> Ints:
