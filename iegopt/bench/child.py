@@ -1,7 +1,8 @@
 """The process in which one engine runs: ``python -m iegopt.bench.child``, never started by hand.
 
-``("warm", engine)`` imports what it needs and, unless it wants a fresh process a run, lets it solve a toy, so that no
-run pays for the first. ``("run", pickled problem, params, hint)`` solves; every plan and bound goes back with its time.
+``("warm", engine, threads)`` imports what it needs and, unless it wants a fresh process a run, lets it solve a toy, so
+that no run pays for the first; HiGHS keeps the threads of its first run for good. ``("run", pickled problem, params,
+hint)`` solves; every plan and bound goes back with its time.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ def _work(message: tuple[Any, ...], send: Send) -> None:
     kind, *content = message
     try:
         if kind == "warm":
-            _warm(content[0])
+            _warm(*content)
             send("ready")
         else:
             _run(send, *content)
@@ -51,7 +52,7 @@ def _work(message: tuple[Any, ...], send: Send) -> None:
         send("error", " ".join(f"{type(error).__name__}: {error}".split()))
 
 
-def _warm(name: str) -> None:
+def _warm(name: str, threads: int) -> None:
     chosen = engine(name)
     for package in chosen.packages:
         importlib.import_module(package)
@@ -61,7 +62,7 @@ def _warm(name: str) -> None:
     toys: tuple[Plain, ...] = (generate("agent", 3, 8, "tight", 0), TaskGraph("toy", (1, 1), ((), (0,)), 2))
     for toy in toys:
         if chosen.supports(toy) is None:
-            chosen.solve(toy, Params(time_limit=_TOY_SECONDS), None, lambda *_: None)
+            chosen.solve(toy, Params(time_limit=_TOY_SECONDS, threads=threads), None, lambda *_: None)
             return
 
 

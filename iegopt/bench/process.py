@@ -43,10 +43,11 @@ class Outcome:
 
 
 class EngineProcess:
-    """A warm process for an engine, started again after a death."""
+    """A warm process for an engine and a number of threads, started again after a death."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, threads: int = 1) -> None:
         self.name = name
+        self._threads = threads
         self._child: Child | None = None
         self._fresh = engine(name).fresh
 
@@ -92,7 +93,7 @@ class EngineProcess:
         if self._child is not None:
             return None
         self._child = Child("iegopt.bench.child")
-        self._child.send(("warm", self.name))
+        self._child.send(("warm", self.name, self._threads))
         kind, *content = self._child.receive(time.monotonic() + _WARM_UP) or ("overrun",)
         if kind == "ready":
             return None

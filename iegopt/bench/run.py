@@ -174,7 +174,7 @@ def _row(
             return failed(base, "skipped", f"{task.entry.hint} left no plan to start from")
         hint = np.array(before["choice"], dtype=np.int64)
     params = Params(time_limit=task.limit, threads=suite.threads, seed=task.seed)
-    process = processes.setdefault(name, EngineProcess(name))
+    process = processes.setdefault(name, EngineProcess(name, suite.threads))
     outcome: Outcome = process.run(pickled, params, hint, suite.grace)
     if hint is not None and outcome.failure is None:
         outcome.points.insert(0, Point(0.0, hint, None, None))

@@ -6,9 +6,10 @@ common divisor, so that a set in whole seconds is not posed in nanoseconds.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from itertools import combinations
+from itertools import chain, combinations
 
 import numpy as np
 import numpy.typing as npt
@@ -64,12 +65,14 @@ class Tables:
             key, part = ((u, v), (cost, forbidden)) if u < v else ((v, u), (cost.T, forbidden.T))
             old = tables.get(key)
             tables[key] = part if old is None else (old[0] + part[0], old[1] | part[1])
-        values = [problem.options.cost[own] for own in options] + [cost for cost, _ in tables.values()]
-        unit = max(1, int(np.gcd.reduce([int(np.gcd.reduce(value, axis=None)) for value in values if value.size])))
+        unit = _unit(chain((problem.options.cost[own] for own in options), (cost for cost, _ in tables.values())))
         return Tables(
             options,
             tuple(problem.options.cost[own] // unit for own in options),
-            tuple(Pair(u, v, cost // unit, forbidden) for (u, v), (cost, forbidden) in tables.items()),
+            tuple(
+                Pair(u, v, cost if unit == 1 else cost // unit, forbidden)
+                for (u, v), (cost, forbidden) in tables.items()
+            ),
             tuple(_loads(problem, options)),
             unit,
         )
@@ -98,6 +101,16 @@ def too_many_pairs(problem: Problem, most: int) -> str | None:
     """Why tables of all pairs do not pay, or ``None``."""
     pairs = pairs_of(problem)
     return f"{pairs:,} pairs of options, more than {most:,}" if pairs > most else None
+
+
+def _unit(costs: Iterable[Ints]) -> int:
+    """The greatest common divisor; most problems in nanoseconds have none, and show it at once."""
+    unit = 0
+    for values in costs:
+        unit = math.gcd(unit, int(np.gcd.reduce(values, axis=None))) if values.size else unit
+        if unit == 1:
+            break
+    return max(unit, 1)
 
 
 def _between(problem: Problem, options: tuple[Ints, ...]) -> Iterator[tuple[int, int, Ints, Bools]]:

@@ -59,7 +59,7 @@ class Toulbar2:
             network.AddFunction([v], tables.unary[v].tolist())
         for pair in tables.pairs:
             cost = np.where(pair.forbidden, worst + 1, pair.cost)
-            network.AddFunction([pair.u, pair.v], cost.ravel().tolist())
+            network.AddFunctions(np.array([[pair.u, pair.v]]), cost[None].astype(np.float64))
         for load in tables.loads:
             network.AddGeneralizedLinearConstraint([*load.terms], "<=", load.capacity)
         limit = 0
