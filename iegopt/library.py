@@ -17,6 +17,7 @@ profile   ``models/profiles``  ``profile``, Profile          ``profiles``
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator
 from functools import cache, lru_cache
@@ -48,6 +49,9 @@ DEFAULT_LINKS: dict[str, str] = {
     "wan": "WAN-1G",
 }
 """Level -> the link card it has where a cluster says nothing: a modest one, which few real clusters fall short of."""
+
+EXTRA_FOLDERS = "IEGOPT_MODELS"
+"""Environment variable: folders of own cards, laid out like ``models``, separated as in PATH."""
 
 _FOLDER: dict[Kind, str] = {"llm": "llm", "device": "devices", "link": "links", "path": "paths", "profile": "profiles"}
 _KEY: dict[Kind, str] = {"llm": "model", "device": "device_card", "link": "link", "path": "path", "profile": "profile"}
@@ -159,8 +163,12 @@ def _resolve(kind: Kind, name: str) -> str | None:
 
 @cache
 def _files(kind: Kind) -> dict[str, Path]:
-    """Lower-case name -> file."""
-    return {file.stem.lower(): file for file in (data_dir("models") / _FOLDER[kind]).glob("*.yaml")}
+    """Lower-case name -> file; a card of the user's folders comes before the library's of that name."""
+    folders = [data_dir("models"), *map(Path, filter(None, os.environ.get(EXTRA_FOLDERS, "").split(os.pathsep)))]
+    for folder in folders[1:]:
+        if not folder.is_dir():
+            raise InputError(f"{EXTRA_FOLDERS}: {folder}: no such folder")
+    return {file.stem.lower(): file for folder in folders for file in (folder / _FOLDER[kind]).glob("*.yaml")}
 
 
 @cache

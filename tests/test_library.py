@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any, get_args
 
@@ -205,3 +209,21 @@ def test_data_is_found_inside_an_installed_package_first(monkeypatch: pytest.Mon
     monkeypatch.setattr(library, "__file__", str(tmp_path / "iegopt" / "library.py"))
     assert library.data_dir("models") == tmp_path / "iegopt" / "_data" / "models"
     assert library.data_dir("instances") == tmp_path / "instances"
+
+
+def test_own_cards_come_from_folders_of_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A model of one's own is planned like any other; a folder that is not there is named."""
+    (tmp_path / "llm").mkdir()
+    card = (library.data_dir("models") / "llm" / "Llama-2-7B.yaml").read_text(encoding="utf-8")
+    own = re.sub(r"^  aliases: .*$", "  aliases: [house]", card.replace("Llama-2-7B", "House-7B"), flags=re.MULTILINE)
+    (tmp_path / "llm" / "House-7B.yaml").write_text(own, encoding="utf-8")
+    script = "from iegopt import library; print(library.llm('house').name, library.llm('Llama-2-7B').name)"
+
+    def run(folder: Path) -> subprocess.CompletedProcess[str]:
+        environment = {**os.environ, library.EXTRA_FOLDERS: str(folder)}
+        return subprocess.run(
+            [sys.executable, "-c", script], capture_output=True, text=True, env=environment, check=False
+        )
+
+    assert run(tmp_path).stdout == "House-7B Llama-2-7B\n"
+    assert "no such folder" in run(tmp_path / "nowhere").stderr

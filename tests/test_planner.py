@@ -338,3 +338,49 @@ print(sorted(set(sys.modules) - before))
 """
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert ran.stdout == "[]\n"
+
+
+def test_encoders_never_run_below_16_bits() -> None:
+    """The cheapest variants of bge-m3 are int8 on CPUs; they would not match an index of the model itself."""
+    stages = [{"id": "embed", "type": "embedding", "model": "bge-m3", "tokens": {"new": 512}}]
+    plan = planned(request(graph={"stages": stages}), cluster({"id": "cpu", "model": "cpu-generic-32c", "count": 2}))
+    assert plan.stage("embed").variant == "bge-m3/fp32/ONNX"
+
+
+def test_a_tensor_parallel_degree_divides_the_attention_heads() -> None:
+    on = cluster(
+        {"id": "a", "model": "A100-80GB", "count": 6, "location": {"host": "h"}},
+        {"id": "cpu", "model": "cpu-generic-32c"},
+    )
+    asked = {"model": "Llama-2-70B", "prompt_tokens": 500, "output_tokens": 20}
+    three = Planner(on).plan(request(**asked, parallelism={"degree": 3}))
+    assert isinstance(three, NoPlan)
+    assert "3 devices do not divide the 64 attention heads" in three.conflicts[0]["sentence"]
+    assert len(planned(request(**asked, parallelism={"degree": 2}), on).stage("prefill").devices) == 2
+
+
+def test_the_preferred_device_speaks_of_the_language_model_alone() -> None:
+    on = cluster({"id": "a", "model": "A100-80GB"}, {"id": "cpu", "model": "cpu-generic-32c"})
+    agent = {"retrieval": {"embedding_model": "bge-m3"}, "lookahead": 1}
+    asked = request(
+        model="Llama-3.1-8B",
+        prompt_tokens=500,
+        output_tokens=20,
+        agent=agent,
+        prefer={"device": "A100"},
+        sla_class="offline",
+    )
+    plan = planned(asked, on)
+    assert plan.stage("prefill").device_model == "A100-80GB"
+    assert plan.stage("embedding-1").devices
+
+
+def test_what_a_cluster_does_not_say_is_named() -> None:
+    host = {"id": "cpu", "model": "cpu-generic-32c"}
+    asked = request(model="Llama-3.1-8B", prompt_tokens=500, output_tokens=20)
+    silent = planned(asked, cluster({"id": "a", "model": "A100-80GB"}, host)).explanation["summary"]
+    said = planned(asked, cluster({"id": "a", "model": "A100-80GB", "resident": ["Llama-3.1-8B"]}, host)).explanation[
+        "summary"
+    ]
+    assert [line for line in silent if "does not say what is resident" in line]
+    assert not [line for line in said if "does not say what is resident" in line]

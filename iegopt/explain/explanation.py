@@ -43,7 +43,8 @@ def explain(compiled: Compiled, choice: Ints, plan: Plan) -> dict[str, Any]:
             forbidding.add((blocked.obstacle.rule, blocked.obstacle.where))
         stages[compiled.problem.stages[v]] = _stage(compiled, choice, v, best, blocked)
     binding = sorted(_binding(compiled, choice, forbidding), key=lambda row: row["slack"] / (row["allowed"] or 1.0))
-    return {"summary": list(_summary(plan, binding)), "binding": binding, "stages": stages}
+    summary = [*_summary(plan, binding), *_assumptions(compiled, choice)]
+    return {"summary": summary, "binding": binding, "stages": stages}
 
 
 def _stage(compiled: Compiled, choice: Ints, v: int, best: Move | None, blocked: Move | None) -> dict[str, Any]:
@@ -189,6 +190,20 @@ def _summary(plan: Plan, binding: list[dict[str, Any]]) -> Iterator[str]:
         yield f"Cheaper moves are forbidden by {', '.join(binds)}."
     if plan.tier not in (None, "preferred"):
         yield f"No feasible plan on the preferred device: the fallback step {plan.tier} was opened."
+
+
+def _assumptions(compiled: Compiled, choice: Ints) -> Iterator[str]:
+    """What the plan takes for granted because the cluster does not say it."""
+    taken: dict[str, set[str]] = {}
+    for v, options in enumerate(compiled.stages):
+        i = int(compiled.kept[v][choice[v] - int(compiled.problem.options.ptr[v])])
+        block = options.blocks[int(options.block[i])]
+        first = compiled.cluster.devices[int(compiled.table.topology.devices_of(int(options.site[i]))[0])]
+        if block.weight_bytes and first.kind.resident is None:
+            taken.setdefault(block.candidate.name, set()).add(compiled.table.topology.sites[int(options.site[i])])
+    for name, sites in taken.items():
+        where = ", ".join(sorted(sites))
+        yield f"{name} is taken to be deployed on {where}, because the cluster does not say what is resident there."
 
 
 def _s(seconds: float) -> str:

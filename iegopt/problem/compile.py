@@ -28,7 +28,7 @@ from iegopt.spec.graph import GraphSpec
 from iegopt.spec.kinds import LLM_KINDS
 from iegopt.spec.policy import KvTransferConfig
 from iegopt.spec.request import RequestSpec
-from iegopt.spec.stage import SIXTEEN_BIT, Precision, StageSpec
+from iegopt.spec.stage import AT_LEAST_16_BIT, SIXTEEN_BIT, Precision, StageSpec
 
 __all__ = ["Compiled", "compile_graph"]
 
@@ -137,10 +137,11 @@ def _precisions(stage: StageSpec, request: RequestSpec, preference: Preferred | 
 
     An LLM stage runs in the requested precision, else in the model's native one. The 16-bit ones stand for each
     other where none is requested or a fallback policy has steps; lower ones open only where it degrades.
+    Encoders run in any precision of 16 bits or more, whose embeddings agree but for rounding.
     """
     asked = asked_precision(stage, request)
     if asked is None:
-        return None
+        return AT_LEAST_16_BIT if stage.model is not None else None
     wanted = frozenset({asked})
     native = stage.compute.precision is None and request.precision is None
     if asked in SIXTEEN_BIT and (native or (preference is not None and preference.policy.preferences)):
@@ -154,7 +155,7 @@ def _precisions(stage: StageSpec, request: RequestSpec, preference: Preferred | 
 def _tier_mask(
     stage: StageSpec, options: StageOptions, tier: int | None, preference: Preferred | None, cluster: CompiledCluster
 ) -> npt.NDArray[np.bool_]:
-    if preference is None or stage.model is None:
+    if preference is None:
         return np.ones(len(options.site), dtype=np.bool_)
     tiers = np.array([block.tier for block in options.blocks], dtype=np.int64)[options.block] if options.blocks else (
         np.empty(0, dtype=np.int64)

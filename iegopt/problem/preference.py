@@ -37,7 +37,9 @@ def asked_precision(stage: StageSpec, request: RequestSpec) -> Precision | None:
 
 
 def stage_preference(preference: Preferred | None, stage: StageSpec, request: RequestSpec) -> Preferred | None:
-    """The preference as it holds for one stage, whose precision is its own."""
+    """The preference as it holds for one stage, whose precision is its own; it speaks of prefills and decodes alone."""
+    if stage.type not in LLM_KINDS or stage.model is None:
+        return None
     return preference and dataclasses.replace(preference, precision=asked_precision(stage, request))
 
 

@@ -177,7 +177,10 @@ def _block(
     residency = candidate.residency(device)
     if residency is None:
         return Refusal(1, f"{stage.model} is not resident on {device.model} and loading is not allowed")
-    tier = preference.tier(device, precision) if preference and candidate.card is not None else 0
+    shape, card = _parallelism(stage, size), candidate.card
+    if card is not None and shape.strategy is ParallelStrategy.TENSOR and card.attention_heads % size:
+        return Refusal(2, f"{size} devices do not divide the {card.attention_heads} attention heads of {card.name}")
+    tier = preference.tier(device, precision) if preference else 0
     if tier is None:
         return Refusal(2, f"the fallback policy has no step that reaches {device.model} in {precision}")
     rate = device.compute.rate(precision)
@@ -188,7 +191,7 @@ def _block(
         precision,
         device.model,
         Capacity(rate, device.bandwidth, device.io, device.vram),
-        _parallelism(stage, size),
+        shape,
         efficiency=device.efficiency_for(stage),
         parallel_efficiency=parallel_efficiency,
     )

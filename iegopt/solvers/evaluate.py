@@ -57,15 +57,20 @@ def why_infeasible(problem: Problem, choice: Ints) -> str | None:
 def device_load(problem: Problem, choice: Ints) -> Ints:
     """(D,) memory on every device, in ``1/memory_scale`` bytes; shared weights count once per key."""
     options, topology = problem.options, problem.topology
+    share = options.share[choice]
+    key = options.weight_key[choice]
+    if (key >= 0).any():
+        # The first stage of every key brings the weights.
+        _, first = np.unique(key, return_index=True)
+        first = first[key[first] >= 0]
+        share[first] += options.weight_share[choice[first]]
+    site = options.site[choice]
+    width = topology.width[site]
+    # Positions of all devices of the chosen sites in ``device_index``.
+    start = np.repeat(topology.device_ptr[site], width)
+    within = np.arange(int(width.sum())) - np.repeat(np.cumsum(width) - width, width)
     load = np.zeros(topology.D, dtype=np.int64)
-    seen: set[int] = set()
-    for o in choice.tolist():
-        share = int(options.share[o])
-        key = int(options.weight_key[o])
-        if key >= 0 and key not in seen:
-            seen.add(key)
-            share += int(options.weight_share[o])
-        load[topology.devices_of(int(options.site[o]))] += share
+    np.add.at(load, topology.device_index[start + within], np.repeat(share, width))
     return load
 
 

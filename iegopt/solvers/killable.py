@@ -34,12 +34,17 @@ from iegopt.solvers.incumbent import Incumbent
 from iegopt.solvers.result import Params, Result
 from iegopt.solvers.worker import Job, read_message, write_message
 
-__all__ = ["GRACE", "Child", "run_killable", "stop_children"]
+__all__ = ["GRACE", "Child", "grace_for", "run_killable", "stop_children"]
 
 Ints = npt.NDArray[np.int64]
 
 GRACE = 0.5
-"""Seconds after the limit until the child is killed."""
+"""Seconds after the limit until the child is killed, at most."""
+
+
+def grace_for(limit: float | None) -> float:
+    """Seconds of grace after a limit: short limits are meant, so they get half of themselves and 50 ms."""
+    return GRACE if limit is None else min(GRACE, 0.05 + limit / 2)
 
 
 def run_killable(
@@ -49,7 +54,7 @@ def run_killable(
     hint: Ints | None,
     *,
     solver: str,
-    grace: float = GRACE,
+    grace: float | None = None,
 ) -> Result:
     """Run ``function`` (``"package.module:name"``, called with problem, params, hint, report) in a child.
 
@@ -60,7 +65,7 @@ def run_killable(
     solver
         Name of the solver in the result.
     grace
-        Seconds after the limit until the child is killed.
+        Seconds after the limit until the child is killed; ``grace_for`` the limit, where not given.
 
     Raises
     ------
@@ -71,6 +76,7 @@ def run_killable(
     """
     began = time.monotonic()
     best = Incumbent(problem, solver, hint)
+    grace = grace_for(params.time_limit) if grace is None else grace
     until = None if params.time_limit is None else began + params.time_limit + grace
     child = _take()
     bare = dataclasses.replace(params, log=None)

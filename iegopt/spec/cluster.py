@@ -9,7 +9,7 @@ from pydantic import Field, model_validator
 from iegopt.spec.base import Identifier, Name, Spec
 from iegopt.spec.device import DeviceSpec
 from iegopt.spec.policy import FallbackPolicy, KvTransferConfig
-from iegopt.spec.quantities import DollarsPerHour, Fraction, PositiveBandwidth, Seconds
+from iegopt.spec.quantities import DollarsPerHour, PositiveBandwidth, PositiveFraction, Seconds
 from iegopt.spec.variant import ExecutionPath
 
 __all__ = ["LEVELS", "ClusterSpec", "GangSpec", "LinkCard", "LinkOverride", "LinkSpec", "PairLink"]
@@ -83,8 +83,8 @@ class ClusterSpec(Spec):
     link_overrides: tuple[LinkOverride, ...] = ()
     pairs: tuple[PairLink, ...] = ()
     gangs: tuple[GangSpec, ...] = ()
-    parallel_efficiency: Fraction = 0.9
-    host_parallel_efficiency: Fraction = 0.5
+    parallel_efficiency: PositiveFraction = 0.9
+    host_parallel_efficiency: PositiveFraction = 0.5
     prices: dict[Name, DollarsPerHour] = Field(default_factory=dict)
     reference_price: DollarsPerHour | None = None
     execution_path_registry: tuple[ExecutionPath, ...] | None = None

@@ -15,6 +15,7 @@ from iegopt.spec.quantities import (
     Fraction,
     PositiveBandwidth,
     PositiveBytes,
+    PositiveFraction,
     PositiveInt,
     SmallInt,
 )  # fmt: skip
@@ -123,7 +124,7 @@ class _Device(Spec):
     memory: DeviceMemory = DeviceMemory()
     io: DeviceIo = DeviceIo()
     interconnect: Interconnect | None = None
-    efficiency: Fraction | None = None
+    efficiency: PositiveFraction | None = None
 
 
 class DeviceSpec(_Device):

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Literal, Self
+from typing import TYPE_CHECKING, Literal, Self
 
 from pydantic import Field, model_validator
 
 from iegopt.spec.base import Identifier, Name, Spec
 from iegopt.spec.quantities import Bytes, Seconds
 from iegopt.spec.stage import StageSpec
+
+if TYPE_CHECKING:
+    import networkx as nx
 
 __all__ = ["AffinityRule", "EdgeKind", "EdgeSpec", "GraphSpec"]
 
@@ -113,21 +116,24 @@ class GraphSpec(Spec):
                 if waiting[j] == 0:
                     ready.append(j)
         if len(order) < len(self.stages):
-            cycle = _a_cycle({i for i, n in enumerate(waiting) if n}, successors)
-            names = [self.stages[i].id for i in cycle]
+            names = self._a_cycle()
             if len(names) > _SHOWN_CYCLE:
                 names[_SHOWN_CYCLE - 2 : -2] = [f"({len(names) - _SHOWN_CYCLE} more)"]
             raise ValueError("cycle: " + " -> ".join(names))
         return tuple(order)
 
+    def to_networkx(self) -> nx.DiGraph[str]:
+        """The graph for networkx: stage ids as nodes with their ``spec``, edges with their ``bytes``."""
+        import networkx as nx  # some 100 ms, which planning does without
 
-def _a_cycle(left: set[int], successors: list[list[int]]) -> list[int]:
-    """One cycle among the stages that no topological order reaches, first stage repeated at the end."""
-    # Each stage left waits on another one left, so walking backwards must come round.
-    predecessor = {j: i for i in left for j in successors[i] if j in left}
-    seen: dict[int, int] = {}
-    at = min(left)
-    while at not in seen:
-        seen[at] = len(seen)
-        at = predecessor[at]
-    return [*list(seen)[seen[at] :], at][::-1]
+        graph: nx.DiGraph[str] = nx.DiGraph(name=self.name)
+        graph.add_nodes_from((stage.id, {"spec": stage}) for stage in self.stages)
+        graph.add_edges_from((edge.source, edge.target, {"bytes": edge.bytes}) for edge in self.edges)
+        return graph
+
+    def _a_cycle(self) -> list[str]:
+        """Stages of one cycle, the first repeated at the end."""
+        import networkx as nx
+
+        cycle = [source for source, _ in nx.find_cycle(self.to_networkx())]
+        return [*cycle, cycle[0]]

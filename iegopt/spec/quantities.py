@@ -36,6 +36,7 @@ __all__ = [
     "Fraction",
     "PositiveBandwidth",
     "PositiveBytes",
+    "PositiveFraction",
     "PositiveInt",
     "Ratio",
     "Seconds",
@@ -84,5 +85,6 @@ DollarsPerHour = Annotated[float, *_annotations(units.DOLLARS_PER_HOUR)]
 
 PositiveBytes = Annotated[int, Field(gt=0), *_annotations(units.BYTES)]
 PositiveBandwidth = Annotated[float, Field(gt=0), *_annotations(units.BANDWIDTH)]
+PositiveFraction = Annotated[float, Field(gt=0), *_annotations(units.FRACTION)]
 PositiveInt = Annotated[int, Field(strict=True, ge=1, le=10**9)]
 SmallInt = Annotated[int, Field(strict=True, ge=0, le=10**9)]

@@ -77,6 +77,8 @@ class AgentConfig(Spec):
     def _consistent(self) -> Self:
         if self.lookahead > self.max_rounds:
             raise ValueError(f"lookahead {self.lookahead} is more than max_rounds {self.max_rounds}")
+        if not self.tools and self.retrieval is None and self.lookahead and "lookahead" in self.model_fields_set:
+            raise ValueError(f"lookahead {self.lookahead}, but a round needs tools or a retrieval: expected some, or 0")
         names = [tool.name for tool in self.tools]
         if len(set(names)) != len(names):
             raise ValueError("a tool name stands twice")
@@ -84,7 +86,7 @@ class AgentConfig(Spec):
 
 
 class Preference(Spec):
-    """The device model the caller would like; a fallback policy opens others step by step."""
+    """The device model that prefills and decodes should run on; a fallback policy opens others step by step."""
 
     device: Name
 
@@ -92,7 +94,8 @@ class Preference(Spec):
 class RequestSpec(Spec):
     """What a caller hands in. Either ``model`` with a prompt, or ``graph``.
 
-    Without a ``precision`` the model runs in its native one, never silently in a lower.
+    Without a ``precision`` the model runs in its native one, never silently in a lower; encoders (embedding,
+    rerank) run in any of 16 bits or more.
     """
 
     id: Identifier = "request"

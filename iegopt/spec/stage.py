@@ -8,9 +8,10 @@ from typing import Self
 from pydantic import model_validator
 
 from iegopt.spec.base import Identifier, Name, Spec
-from iegopt.spec.quantities import Bytes, Flop, Fraction, PositiveInt, Seconds, SmallInt
+from iegopt.spec.quantities import Bytes, Flop, PositiveFraction, PositiveInt, Seconds, SmallInt
 
 __all__ = [
+    "AT_LEAST_16_BIT",
     "ComputeDemand",
     "DeviceType",
     "IoDemand",
@@ -95,6 +96,7 @@ class Precision(StrEnum):
 
 
 SIXTEEN_BIT = frozenset({Precision.FP16, Precision.BF16})
+AT_LEAST_16_BIT = SIXTEEN_BIT | {Precision.FP32, Precision.TF32}
 
 
 class ParallelStrategy(StrEnum):
@@ -109,7 +111,7 @@ class Parallelism(Spec):
 
     strategy: ParallelStrategy = ParallelStrategy.TENSOR
     degree: PositiveInt = 1
-    efficiency: Fraction | None = None
+    efficiency: PositiveFraction | None = None
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:

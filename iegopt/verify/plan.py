@@ -126,8 +126,11 @@ class _Check:
         shape = spec.parallelism or Parallelism(
             strategy=ParallelStrategy.TENSOR if k > 1 else ParallelStrategy.NONE, degree=k
         )
+        card = library.llm(spec.model) if spec.model else None
+        if card is not None and shape.strategy is ParallelStrategy.TENSOR and card.attention_heads % k:
+            self._bad("option", spec.id, f"{k} devices", f"a divisor of {card.attention_heads} attention heads")
         cost = self.model.stage_cost(
-            spec, library.llm(spec.model) if spec.model else None, precision, first.model,
+            spec, card, precision, first.model,
             Capacity(rate, first.bandwidth, first.io, first.vram), shape,
             efficiency=first.efficiency_for(spec), parallel_efficiency=self._parallel_efficiency(members),
         )  # fmt: skip
@@ -176,7 +179,7 @@ class _Check:
     def _wants(self, spec: StageSpec, card: LlmCard, precision: Precision) -> bool:
         """Whether the request lets the stage run in this precision."""
         if spec.compute.precision is None and spec.type not in LLM_KINDS:
-            return True
+            return precision.bytes >= 2
         asked = spec.compute.precision or self.request.precision
         wanted = {asked or card.native_precision}
         policy = self.request.fallback_policy or self.cluster.fallback_policy

@@ -17,7 +17,7 @@ from iegopt.spec.load import load_document, read_document
 from iegopt.spec.text import MAX_BYTES, MAX_DEPTH, MAX_NODES
 
 ROOT = Path(__file__).resolve().parents[2]
-SECONDS = 3.0
+SECONDS = 5.0
 PEAK_BYTES = 500 * 10**6
 
 
