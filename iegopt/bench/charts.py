@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from iegopt.bench.metrics import answered, best_known, primal_gap, time_to
+from iegopt.bench.metrics import answered, best_known, late, primal_gap, time_to
 
 __all__ = ["Chart", "Series", "charts", "gaps_over_time", "profile"]
 
@@ -53,7 +53,7 @@ def charts(document: dict[str, Any]) -> list[Chart]:
     last = [row for row in rows if row["limit"] == longest]
 
     def proof(row: Row) -> float | None:
-        return row["seconds"] if row["status"] in ("optimal", "infeasible") else None
+        return row["seconds"] if row["status"] in ("optimal", "infeasible") and not late(row) else None
 
     def near(row: Row) -> float | None:
         return time_to(row, best.get(row["instance"]))

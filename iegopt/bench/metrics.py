@@ -12,13 +12,26 @@ from typing import Any
 
 from iegopt.bench.rows import ANSWERED
 
-__all__ = ["NEAR", "answered", "best_known", "contradictions", "gap_to", "primal_gap", "primal_integral", "time_to"]
+__all__ = [
+    "NEAR",
+    "answered",
+    "best_known",
+    "contradictions",
+    "gap_to",
+    "late",
+    "primal_gap",
+    "primal_integral",
+    "time_to",
+    "value_in_time",
+]
 
 Row = dict[str, Any]
 
 NEAR = 0.01
 """Within this gap of the best known value a plan counts as near."""
 _TOLERANCE = 1e-6
+_LATE_SHARE, _LATE_SECONDS = 0.1, 0.05
+"""A run is late when it ends this share of its limit, and these seconds, after it."""
 
 
 def answered(row: Row) -> bool:
@@ -34,6 +47,23 @@ def best_known(rows: Iterable[Row]) -> dict[str, float]:
             if value is not None:
                 best[row["instance"]] = min(value, best.get(row["instance"], value))
     return best
+
+
+def late(row: Row) -> bool:
+    """Whether a run went on after its limit."""
+    return row["seconds"] is not None and row["seconds"] > _latest(row)
+
+
+def value_in_time(row: Row) -> float | None:
+    """The objective of the plan that a run had when its time was over."""
+    if not late(row):
+        return row["objective"]  # type: ignore[no-any-return]
+    values = [value for seconds, value, _ in row["trajectory"] if value is not None and seconds <= _latest(row)]
+    return min(values, default=None)
+
+
+def _latest(row: Row) -> float:
+    return float(row["limit"]) * (1 + _LATE_SHARE) + _LATE_SECONDS
 
 
 def gap_to(best: float | None, objective: float | None) -> float | None:

@@ -8,7 +8,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
-from iegopt.bench.metrics import answered, best_known, gap_to, primal_integral, time_to
+from iegopt.bench.metrics import answered, best_known, gap_to, late, primal_integral, time_to, value_in_time
 
 __all__ = ["Line", "summary"]
 
@@ -22,7 +22,7 @@ class Line:
     Attributes
     ----------
     runs, plans, proved
-        Runs that count, those that ended with a verified plan, those that proved optimality or infeasibility.
+        Runs that count; of these, in time, with a verified plan, and with a proof of optimality or infeasibility.
     mean_gap, median_gap
         To the best known value: the mean over runs with a plan, the median over all runs, infinite
         without one. ``None`` where there is nothing to take it over.
@@ -35,7 +35,7 @@ class Line:
     memory
         Largest peak in bytes.
     late
-        Runs killed after limit and grace.
+        Runs that went on after their limit, killed or not.
     remarks
         Why runs are missing or broken, with their number: the most frequent first.
     """
@@ -72,7 +72,7 @@ def summary(document: dict[str, Any]) -> list[Line]:
 def _line(family: str, limit: float, solver: str, rows: list[Row], best: dict[str, float]) -> Line:
     ran = [row for row in rows if answered(row)]
     valued = [row for row in ran if row["instance"] in best]
-    gaps = [gap_to(best[row["instance"]], row["objective"]) for row in valued]
+    gaps = [gap_to(best[row["instance"]], value_in_time(row)) for row in valued]
     known = [gap for gap in gaps if gap is not None]
     near = [time_to(row, best[row["instance"]]) for row in valued]
     median_near = statistics.median([math.inf if time is None else time for time in near]) if near else math.inf
@@ -87,14 +87,14 @@ def _line(family: str, limit: float, solver: str, rows: list[Row], best: dict[st
         limit=limit,
         solver=solver,
         runs=len(ran),
-        plans=sum(row["objective"] is not None for row in ran),
-        proved=sum(row["status"] in ("optimal", "infeasible") for row in ran),
+        plans=sum(value_in_time(row) is not None for row in ran),
+        proved=sum(row["status"] in ("optimal", "infeasible") and not late(row) for row in ran),
         mean_gap=statistics.fmean(known) if known else None,
         median_gap=statistics.median([math.inf if gap is None else gap for gap in gaps]) if gaps else None,
         near_seconds=median_near if math.isfinite(median_near) else None,
         integral=statistics.fmean(primal_integral(row, best[row["instance"]]) for row in valued) if valued else None,
         seconds=statistics.fmean(row["seconds"] for row in ran) if ran else None,
         memory=max(peaks) if peaks else None,
-        late=sum(row["killed"] for row in ran),
+        late=sum(late(row) for row in ran),
         remarks=tuple(f"{count} × {words}" for words, count in odd.most_common()),
     )

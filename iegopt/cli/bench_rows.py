@@ -15,7 +15,7 @@ __all__ = ["facts", "family_tables", "outcome", "remarks"]
 
 _HEADS = (
     "solver", "runs|", "plans|", "proved|", "mean gap|", "median gap|", "to 1 %|", "integral|", "seconds|", "memory|",
-    "killed|",
+    "late|",
 )  # fmt: skip
 
 

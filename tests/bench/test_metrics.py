@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from iegopt.bench.charts import Chart, charts, gaps_over_time, profile
-from iegopt.bench.metrics import best_known, contradictions, gap_to, primal_gap, primal_integral, time_to
+from iegopt.bench.metrics import best_known, contradictions, gap_to, primal_gap, primal_integral, time_to, value_in_time
 from iegopt.bench.report import summary
 
 Row = dict[str, Any]
@@ -28,7 +28,7 @@ def row(solver: str, objective: float | None = None, *, instance: str = "a", **m
 
 ROWS = [
     row("x", 100, status="optimal", bound=100, seconds=4.0, memory=7),
-    row("y", 120, killed=True, memory=5),
+    row("y", 120, killed=True, seconds=12.5, memory=5),
     row("z"),
     row("w", status="unsupported", reason="no edges", seconds=None),
     row("x", 210, instance="b", published=200, published_optimal=True),
@@ -67,6 +67,14 @@ def test_time_to_a_gap() -> None:
     assert time_to(row("x", 102), 100) is None
     assert time_to(row("x", 102), 100, gap=0.6) == 2
     assert time_to(row("x", 101), None) is None
+
+
+def test_what_comes_after_the_limit_does_not_count() -> None:
+    slow = row("x", 100, seconds=12.0, status="optimal", trajectory=[[3.0, 130, None], [11.9, 100, 100]])
+    (line,) = summary({"rows": [slow]})
+    assert (line.plans, line.proved, line.late, line.mean_gap) == (1, 0, 1, pytest.approx(0.3))
+    assert value_in_time(row("x", 100, seconds=11.0)) == 100
+    assert value_in_time(row("x", 100, seconds=11.2, trajectory=[[11.1, 100, None]])) is None
 
 
 def test_the_table_per_family() -> None:
