@@ -57,7 +57,7 @@ def tasks_of(suite: SuiteSpec, base: Path, patterns: Sequence[str] = ()) -> list
     Raises
     ------
     InputError
-        An unknown solver, or patterns that fit no run.
+        An unknown solver, or a pattern that fits no run.
     """
     for entry in suite.solvers:
         engine(entry.solver)
@@ -65,10 +65,10 @@ def tasks_of(suite: SuiteSpec, base: Path, patterns: Sequence[str] = ()) -> list
     if not patterns:
         return tasks
     wide = [pattern if any(c in pattern for c in "*?[") else f"*{pattern}*" for pattern in patterns]
-    kept = [task for task in tasks if any(fnmatchcase(str(task), pattern) for pattern in wide)]
-    if not kept:
-        raise InputError(f"no run fits {', '.join(patterns)}; runs are called such as {tasks[0]}")
-    return kept
+    for pattern, asked in zip(wide, patterns, strict=True):
+        if not any(fnmatchcase(str(task), pattern) for task in tasks):
+            raise InputError(f"no run fits {asked}; runs are called such as {tasks[0]}")
+    return [task for task in tasks if any(fnmatchcase(str(task), pattern) for pattern in wide)]
 
 
 def _ordered(suite: SuiteSpec, instances: list[BenchInstance]) -> Iterator[Task]:

@@ -34,7 +34,7 @@ def add_commands(commands: Commands) -> None:
     run.add_argument("--resume", action="store_true", help="go on with an interrupted run, or add what is not done yet")
     run.add_argument(
         "--filter", action="append", default=[], metavar="PATTERN",
-        help="only runs whose instance:solver:limit holds this, * and ? allowed; may be given again",
+        help="only runs whose instance:solver:limit (such as 0.1s) holds this, * and ? allowed; may be given again",
     )  # fmt: skip
     run.set_defaults(run=_run)
 

@@ -53,7 +53,7 @@ def test_a_filter_takes_part_of_a_name_or_a_pattern() -> None:
         "chain-3x4-tight-s0:cpsat:1s", "chain-3x4-tight-s1:auto:10s"
     }  # fmt: skip
     with pytest.raises(InputError, match="no run fits milp; runs are called such as chain-3x4-tight-s0:auto:1s"):
-        tasks_of(tested, Path(), ["milp"])
+        tasks_of(tested, Path(), ["cpsat", "milp"])
 
 
 def test_an_unknown_solver_is_told_before_anything_runs(tmp_path: Path) -> None:
