@@ -91,7 +91,7 @@ def test_a_damaged_file_is_refused_in_one_line(text: str, tmp_path: Path) -> Non
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("name", [f"tassc1003{a}{b}" for a in "ABCD" for b in "ab"])
+@pytest.mark.parametrize("name", [f"tassc1003{a}" for a in ("Aa", "Bb", "Cc", "Da")])
 def test_ctap_optima_are_the_published_ones(name: str) -> None:
     file = shared_dir() / "data" / "ctap_elloumi" / f"{name}.dat"
     problem, known = ctap.load(file), ctap.published(file)
@@ -116,7 +116,7 @@ def test_no_verified_plan_beats_a_published_value() -> None:
     data = shared_dir() / "data"
     for file in sorted((data / "gqap_cordeau").glob("[23]*.txt")):
         known = gqap.published(file)
-        found = solve(gqap.load(file), "local", Params(time_limit=0.3))
+        found = solve(gqap.load(file), "local", Params(time_limit=0.1))
         assert known is not None
         if found.objective is not None:
             assert known.ticks <= found.objective < 2 * known.ticks, file.name
