@@ -42,7 +42,7 @@ def test_every_family_has_a_plan() -> None:
 
 
 def test_a_time_limit_leaves_no_bound() -> None:
-    result = Brute().solve(random_problem(0), Params(time_limit=-1.0), None)
+    result = Brute().solve(random_problem(0), Params(time_limit=0.0), None)
     assert (result.status, result.bound, result.choice) == (Status.UNKNOWN, None, None)
 
 
