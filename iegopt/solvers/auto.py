@@ -4,11 +4,13 @@
 2. The relaxation: where no shared limit binds on a forest, its choice is optimal and all is done, in the order of a
    millisecond.
 3. Constructions and repair.
-4. On a graph with cycles, elimination over the options that the plan at hand leaves: where no shared limit binds,
-   its choice is optimal.
-5. Local search for a share of the time.
-6. With the best plan as upper bound, the min-marginals drop options with proof. What survives is enumerated where it
-   is small, else goes to CP-SAT in a process of its own, with the plan as hint.
+4. Capacity as prices: a better bound, plans by beam search, and fewer options (``exact/bounding.py``). Where no plan is
+   known by then, repair walks from random starts.
+5. On a graph with cycles where no price is due, elimination over the options that are left: where no shared limit
+   binds, its choice is optimal.
+6. Branch and bound on prices and local search take turns. Where memory is the only shared limit they have all the time.
+7. Otherwise, what survives of the options is enumerated where it is small, else goes to CP-SAT in a process of its
+   own, with the plan as hint.
 
 A plan dropped by pruning is worse than the one at hand, so a bound of the smaller problem, or its having no
 plan at all, holds for the whole.
@@ -18,7 +20,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import random
 
 import numpy as np
 import numpy.typing as npt
@@ -29,16 +30,14 @@ from iegopt.problem.restrict import restrict
 from iegopt.solvers.brute import Brute
 from iegopt.solvers.clock import Clock
 from iegopt.solvers.cpsat import CpSat
-from iegopt.solvers.evaluate import feasible, objective
-from iegopt.solvers.exact.elimination import eliminate
 from iegopt.solvers.exact.messages import Messages
-from iegopt.solvers.exact.relaxation import Relaxation, relaxation, spanning_forest
+from iegopt.solvers.exact.relaxation import relaxation, spanning_forest
 from iegopt.solvers.exact.tree import relaxed_result
 from iegopt.solvers.killable import run_killable
 from iegopt.solvers.result import OPTIMALITY_GAP, Params, Result, Status, relative_gap
-from iegopt.solvers.search.greedy import Best, backtrack_fitting, first_plans, usable_hint
-from iegopt.solvers.search.local import improve, search_feasible
+from iegopt.solvers.search.greedy import Best, backtrack_fitting, usable_hint
 from iegopt.solvers.search.outcome import outcome
+from iegopt.solvers.steps import Steps
 
 __all__ = ["AutoSolver"]
 
@@ -58,7 +57,7 @@ _ENUMERATED, _ENUMERATED_CELLS = 20_000, 4_000_000
 
 
 class AutoSolver:
-    """Tree messages, construction, local search and CP-SAT on the pruned options, in that order."""
+    """Tree messages, construction, prices, local search and CP-SAT on the pruned options."""
 
     name = "auto"
     exact = True
@@ -79,68 +78,25 @@ class AutoSolver:
             return proven
         if clock.left > _ENUMERATION_NEEDS and _enumerable(problem, problem.allowed):
             done = outcome(relaxed, first, self.name, clock, f"{proven.note}; few combinations")
-            return _finish(relaxed, done, params, clock)
-        rng = random.Random(params.seed)
+            mask = problem.allowed if first is None else relaxed.prune(first[0])
+            return _finish(mask, done, params, clock, problem)
         share = clock.slice(min(_SEARCH_SHARE * clock.left, _SEARCH_MOST)) if clock.left > _ENGINE_NEEDS else clock
-        best, steps = _construct(relaxed, first, params, share, rng)
-        best, known, how = _eliminated(relaxed, best, clock)
-        steps += how
-        done = outcome(relaxed, best, self.name, clock, f"{proven.note}; {steps}", known)
-        if done.status is not Status.OPTIMAL and best is not None and not _enumeration_follows(relaxed, best, clock):
-            best, kicks = improve(relaxed, best, share, rng, params.check)
-            note = f"{proven.note}; {steps}; {kicks} kicks of local search"
-            done = outcome(relaxed, best, self.name, clock, note, known)
-        if done.status is Status.OPTIMAL or clock.left <= 0:
+        run = Steps(relaxed, first, params, clock, share, proven.note)
+        run.construct()
+        run.price()
+        run.find_feasible()
+        run.eliminate()
+        enumerated = clock.left > _ENUMERATION_NEEDS and _enumerable(problem, run.survivors)
+        if not run.closed and not enumerated:
+            run.take_turns(clock.left <= _ENGINE_NEEDS, _SEARCH_MOST)
+        done = run.result()
+        if done.status in (Status.OPTIMAL, Status.INFEASIBLE) or clock.left <= 0:
             return done
-        return _finish(relaxed, done, params, clock)
+        return _finish(run.survivors, done, params, clock, problem)
 
 
-def _construct(
-    relaxed: Relaxation, best: Best | None, params: Params, clock: Clock, rng: random.Random
-) -> tuple[Best | None, str]:
-    """Step 3: a first plan, and how it was found."""
-    for plan in first_plans(relaxed, clock, rng, params.check):
-        best = plan if best is None else min(best, plan, key=lambda each: each[0])
-        if best[0] == relaxed.bound:
-            return best, "construction meets the bound"
-    if best is None:
-        best = search_feasible(relaxed, clock, rng, params.check)
-    return best, "construction" if best is not None else "construction and repair found no plan"
-
-
-def _eliminated(
-    relaxed: Relaxation, best: Best | None, clock: Clock
-) -> tuple[Best | None, tuple[int, str] | None, str]:
-    """Step 4: on a graph with cycles, the bound (and often the plan) of elimination over the options that survive.
-
-    Options above the plan at hand are in no better one, so the lesser of that plan and the value is a bound.
-    """
-    problem = relaxed.problem
-    if not relaxed.forest.dropped:
-        return best, None, ""
-    mask = problem.allowed if best is None else relaxed.prune(best[0])
-    found = eliminate(problem, mask, clock)
-    if found is None:
-        return best, None, ""
-    if feasible(problem, found.choice):
-        value = objective(problem, found.choice)
-        if best is None or value < best[0]:
-            best = (value, found.choice)
-    bound = found.value if best is None else min(found.value, best[0])
-    if relaxed.bound is not None:
-        bound = max(bound, relaxed.bound)
-    proof = f"elimination (width {found.width})"
-    return best, (bound, proof), f"; elimination over {int(mask.sum())} of {len(mask)} options"
-
-
-def _enumeration_follows(relaxed: Relaxation, best: Best, clock: Clock) -> bool:
-    return clock.left > _ENUMERATION_NEEDS and _enumerable(relaxed.problem, relaxed.prune(best[0]))
-
-
-def _finish(relaxed: Relaxation, done: Result, params: Params, clock: Clock) -> Result:
-    """Step 6: prove or improve on the options that survive pruning."""
-    problem = relaxed.problem
-    mask = problem.allowed if done.objective is None else relaxed.prune(done.objective)
+def _finish(mask: npt.NDArray[np.bool_], done: Result, params: Params, clock: Clock, problem: Problem) -> Result:
+    """Step 7: prove or improve on the options that survive pruning."""
     small, kept = restrict(problem, mask)
     note = f"{done.note}; {len(kept)} of {len(mask)} options survive"
     hint = None if done.choice is None else np.searchsorted(kept, done.choice)

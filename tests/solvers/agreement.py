@@ -19,7 +19,10 @@ from tests.solvers.random_problems import random_instance
 
 AUTO_WITHOUT_BRUTE = "auto-no-brute"
 """``auto`` with its enumeration off: on small problems it ends in brute force, and would be compared with itself."""
-COMPARED = [name for name in SOLVERS if name not in ("auto", "brute")] + [AUTO_WITHOUT_BRUTE, "auto"]
+AUTO_WITH_ENGINE = "auto-engine"
+"""The same without prices, which prove most small problems before CP-SAT is asked."""
+VARIANTS_OF_AUTO = (AUTO_WITHOUT_BRUTE, AUTO_WITH_ENGINE, "auto")
+COMPARED = [name for name in SOLVERS if name not in ("auto", "brute")] + list(VARIANTS_OF_AUTO)
 
 LIMIT_EXACT = 60.0
 LIMIT_HEURISTIC = 0.05
@@ -52,7 +55,7 @@ def short_search() -> AbstractContextManager[object]:
 
 
 def is_exact(name: str) -> bool:
-    return SOLVERS["auto" if name == AUTO_WITHOUT_BRUTE else name].exact
+    return SOLVERS["auto" if name in VARIANTS_OF_AUTO else name].exact
 
 
 @lru_cache(maxsize=8192)
@@ -62,6 +65,10 @@ def answer(seed: int, name: str) -> Result | None:
     params = Params(time_limit=LIMIT_EXACT if is_exact(name) else LIMIT_HEURISTIC)
     if name == AUTO_WITHOUT_BRUTE:
         with short_search(), mock.patch("iegopt.solvers.auto._ENUMERATED", -1):
+            return solve(problem, "auto", params)
+    if name == AUTO_WITH_ENGINE:
+        no_prices = mock.patch("iegopt.solvers.steps.unpriceable", return_value="left out")
+        with short_search(), mock.patch("iegopt.solvers.auto._ENUMERATED", -1), no_prices:
             return solve(problem, "auto", params)
     with short_search():
         return None if SOLVERS[name].supports(problem) is not None else solve(problem, name, params)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pytest
 
 from iegopt.problem.families import generate
-from iegopt.solvers import auto
+from iegopt.solvers import auto, steps
 from iegopt.solvers.api import solve
 from iegopt.solvers.brute import Brute
+from iegopt.solvers.evaluate import finish_times
 from iegopt.solvers.result import Params, Status
 from tests.solvers.random_problems import random_problem
 
@@ -24,6 +27,7 @@ def test_auto_agrees_with_enumeration(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", [0, 4, 7])
 def test_auto_proves_with_cpsat_what_it_does_not_enumerate(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(steps, "unpriceable", lambda problem: "left out")
     monkeypatch.setattr(auto, "_ENUMERATED", 0)
     monkeypatch.setattr(auto, "_SEARCH_MOST", 0.05)
     problem = random_problem(seed)
@@ -39,8 +43,17 @@ def test_slack_tree_needs_one_step() -> None:
 
 def test_pruned_problem_is_proven() -> None:
     result = solve(generate("agent", 8, 64, "tight", 0), "auto", Params(time_limit=20.0))
-    assert result.status is Status.OPTIMAL
-    assert "options survive" in result.note
+    assert (result.status, result.proof) == (Status.OPTIMAL, "capacity prices")
+    assert "prices" in result.note
+
+
+def test_a_deadline_that_the_optimum_just_meets_changes_nothing() -> None:
+    problem = generate("agent", 8, 64, "tight", 0)
+    free = solve(problem, "auto", Params(time_limit=20.0))
+    assert free.choice is not None
+    limited = dataclasses.replace(problem, deadline=int(finish_times(problem, free.choice).max()))
+    result = solve(limited, "auto", Params(time_limit=20.0))
+    assert (result.status, result.objective) == (Status.OPTIMAL, free.objective)
 
 
 @pytest.mark.parametrize("limit", [0.0, 0.0003, 0.002, 0.01, 0.03])

@@ -5,7 +5,16 @@ from __future__ import annotations
 import pytest
 
 from iegopt.solvers.milp.backends import missing
-from tests.solvers.agreement import AUTO_WITHOUT_BRUTE, COMPARED, answer, disagreement, incomplete, is_exact, oracle
+from tests.solvers.agreement import (
+    AUTO_WITH_ENGINE,
+    AUTO_WITHOUT_BRUTE,
+    COMPARED,
+    answer,
+    disagreement,
+    incomplete,
+    is_exact,
+    oracle,
+)
 
 CHUNK = 50
 SEEDS = 300
@@ -34,9 +43,10 @@ def test_exact_solvers_prove_what_they_support(name: str, first: int) -> None:
 
 
 def test_auto_without_brute_is_without_it() -> None:
-    proofs = {result.proof for seed in range(CHUNK) if (result := answer(seed, AUTO_WITHOUT_BRUTE)) is not None}
-    assert "CP-SAT" in proofs
-    assert "enumeration" not in proofs
+    for name, proof in ((AUTO_WITHOUT_BRUTE, "capacity prices"), (AUTO_WITH_ENGINE, "CP-SAT")):
+        proofs = {result.proof for seed in range(CHUNK) if (result := answer(seed, name)) is not None}
+        assert proof in proofs
+        assert "enumeration" not in proofs
 
 
 def test_the_random_problems_cover_what_they_should() -> None:

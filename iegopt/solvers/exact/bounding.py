@@ -30,10 +30,12 @@ _PHASES, _PHASE_STEPS, _STEPS = 10, 12, 14
 """Phases of the root at most, steps in each, and steps of another node."""
 _LENGTH, _ROOT_DECAY = 0.5, 0.85
 """Step length to start with, and by what the root's shrinks from 1 with every phase."""
-_WORTH = 0.03
-"""Part of the gap that a phase of the root must close for another to follow."""
+_WORTH, _FAR = 0.03, 0.1
+"""Part of the gap that a phase of the root must close for another to follow; the gap as part of the bound at most."""
 _BATCH, _BATCH_CELLS = 32, 60_000
 """Nodes at a time, and nodes · options at a time."""
+_BATCH_SHARE, _PACE = 0.3, 1e-5
+"""Share of the time left that a batch may take, and seconds per node · option before any was measured."""
 _ROOT_WIDTH, _WIDTH = 48, 24
 _SHRUNK = 0.7
 """Share of the options left below which the root is laid out again."""
@@ -88,6 +90,7 @@ class PricedSearch:
         self._open: list[_Node] = []
         self._doing: list[int] = []
         self._seen: set[bytes] = set()
+        self._pace = _PACE
         self._c = candidates(problem, mask)
         self._branching = Branching.of(self._c)
 
@@ -146,8 +149,8 @@ class PricedSearch:
             if bound >= min(self.upper, UNREACHABLE // 2):
                 return
             keep = propagate(c, keep & (self.marginals[c.option] < self.upper))
-            slow = bound - before < _WORTH * (self.upper - bound) and self.upper == upper
-            if slow or self._late():
+            missing = min(self.upper - bound, int(_FAR * abs(bound)))
+            if (bound - before < _WORTH * missing and self.upper == upper) or self._late():
                 break
         self.nodes += 1
         if keep is not None:
@@ -175,6 +178,18 @@ class PricedSearch:
         mask[options] = True
         return mask
 
+    @property
+    def priced(self) -> bool:
+        """Whether any capacity had a price at the root when it was left."""
+        return any(bool((node.price > 0).any()) for node in self._open)
+
+    def offer_best(self, best: tuple[int, Ints] | None) -> None:
+        """Take a feasible (objective, plan) found elsewhere where it is better."""
+        if best is not None and (self.value is None or best[0] < self.value):
+            self.value, self.plan = best
+            if self._open and self._open[0].bound >= best[0]:
+                self._open.clear()
+
     def survivors(self) -> Bools:
         """(O,) options that a plan better than the best known can use, by the root's min-marginals, and that plan's."""
         mask = self.marginals < self.upper
@@ -183,12 +198,18 @@ class PricedSearch:
         return mask
 
     def explore(self, clock: Clock) -> None:
-        """Split open nodes, the lowest bound first, until none is left or the time is up."""
+        """Split open nodes, the lowest bound first, until none is left or the time is up.
+
+        Ends early where the next node would take more than is left of the time of the whole search.
+        """
         while self._open and clock.left > 0:
-            self._doing.clear()
+            first = self._open[0]
+            if self.clock.left < self._pace * int(first.keep.sum()) * len(first.children):
+                return
+            most = min(_BATCH_CELLS, _BATCH_SHARE * clock.left / self._pace)
             jobs: list[tuple[Bools, _Node]] = []
             cells = 0
-            while self._open and len(jobs) < _BATCH and cells < _BATCH_CELLS:
+            while self._open and len(jobs) < _BATCH and cells < most:
                 node = heapq.heappop(self._open)
                 if node.bound >= self.upper:
                     self._open.clear()
@@ -203,7 +224,9 @@ class PricedSearch:
                         cells += int(left.sum())
             jobs = [job for job in jobs if not self._single(job[0])]
             if jobs:
+                begun = clock.seconds
                 self._bound(jobs)
+                self._pace = max(1e-9, (clock.seconds - begun) / cells)
             self._doing.clear()
 
     def _single(self, keep: Bools) -> bool:

@@ -3,11 +3,12 @@
 Stages are eliminated one by one: all tables that speak of a stage are added up over its neighbours'
 options, and the stage is minimised out. Exact for the problem without shared limits, in time and memory
 exponential in the width of the order alone; with pruned options the tables of an agent's graph stay small.
-The order is chosen greedily by the size of the next table.
+The order is chosen greedily by the size of the next table, before any table is made.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -61,21 +62,20 @@ def eliminate(problem: Problem, mask: npt.NDArray[np.bool_], clock: Clock) -> El
     sizes = [len(domain) for domain in domains]
     if min(sizes) == 0:
         return None
+    ends = list(zip(problem.edges.source.tolist(), problem.edges.target.tolist(), strict=True))
+    order = _order(ends, sizes)
+    if order is None:
+        return None
     tables = [_Table((v,), problem.options.cost[domain]) for v, domain in enumerate(domains)]
-    for e in range(problem.E):
-        u, v = int(problem.edges.source[e]), int(problem.edges.target[e])
-        if sizes[u] * sizes[v] > MAX_CELLS or clock.left <= 0:
+    for e, (u, v) in enumerate(ends):
+        if clock.left <= 0:
             return None
         cost = edge_ticks(problem, e, domains[u][:, None], domains[v][None, :])[1]
         tables.append(_Table((u, v), cost) if u < v else _Table((v, u), cost.T))
     solved: list[tuple[int, tuple[int, ...], Ints]] = []
-    width = 0
-    for _ in range(problem.V):
-        stage, around = _cheapest(tables, sizes, {s for s, _, _ in solved})
-        cells = sizes[stage] * int(np.prod([sizes[n] for n in around], dtype=np.float64))
-        if cells > MAX_CELLS or clock.left <= 0:
+    for stage, around in order:
+        if clock.left <= 0:
             return None
-        width = max(width, len(around))
         scope = tuple(sorted((*around, stage)))
         total = sum((_spread(t, scope, sizes) for t in tables if stage in t.stages), np.zeros(1, dtype=np.int64))
         axis = scope.index(stage)
@@ -83,6 +83,7 @@ def eliminate(problem: Problem, mask: npt.NDArray[np.bool_], clock: Clock) -> El
         tables = [t for t in tables if stage not in t.stages] + [_Table(around, np.min(total, axis=axis))]
     picked = _backtrack(solved)
     choice = np.array([domains[v][picked[v]] for v in range(problem.V)], dtype=np.int64)
+    width = max((len(around) for _, around in order), default=0)
     return Elimination(int(sum(int(t.cost) for t in tables)), choice, width)
 
 
@@ -91,15 +92,23 @@ def _domain(problem: Problem, mask: npt.NDArray[np.bool_], stage: int) -> Ints:
     return np.asarray(span.start + np.flatnonzero(mask[span]), dtype=np.int64)
 
 
-def _cheapest(tables: list[_Table], sizes: list[int], gone: set[int]) -> tuple[int, tuple[int, ...]]:
-    """The stage whose elimination makes the smallest table, and its neighbours, ascending."""
-    around: dict[int, set[int]] = {v: set() for v in range(len(sizes)) if v not in gone}
-    for table in tables:
-        for v in table.stages:
-            around[v] |= set(table.stages) - {v}
-    cells = {v: sizes[v] * float(np.prod([sizes[n] for n in near], dtype=np.float64)) for v, near in around.items()}
-    stage = min(cells, key=lambda v: (cells[v], v))
-    return stage, tuple(sorted(around[stage]))
+def _order(ends: list[tuple[int, int]], sizes: list[int]) -> list[tuple[int, tuple[int, ...]]] | None:
+    """Every stage with its neighbours (ascending) when it is eliminated; ``None`` where a table would be too large."""
+    around: dict[int, set[int]] = {v: set() for v in range(len(sizes))}
+    for u, v in ends:
+        around[u].add(v)
+        around[v].add(u)
+    order: list[tuple[int, tuple[int, ...]]] = []
+    while around:
+        cells = {v: sizes[v] * math.prod(sizes[n] for n in near) for v, near in around.items()}
+        stage = min(cells, key=lambda v: (cells[v], v))
+        if cells[stage] > MAX_CELLS:
+            return None
+        near = around.pop(stage)
+        for n in near:
+            around[n] = (around[n] | near) - {n, stage}
+        order.append((stage, tuple(sorted(near))))
+    return order
 
 
 def _spread(table: _Table, scope: tuple[int, ...], sizes: list[int]) -> Ints:

@@ -40,6 +40,8 @@ _PATIENCE, _SHRINK = 5, 0.6
 _DEFLECTION = 0.5
 _GAIN = 1e-5
 """Relative gain of the bound that counts as one."""
+_FARTHEST = 0.05
+"""Distance to the best known plan that a step reckons with at most, in parts of the bound."""
 _SPLIT_EVERY = 3
 _SLACK_TAKEN = 0.1
 """Share of the slack at an end that an edge that closes a cycle takes over."""
@@ -147,7 +149,8 @@ class Pricing:
             excess[(self.price <= 0) & (excess < 0)] = 0.0
             direction = excess + _DEFLECTION * direction
             norm = np.maximum((direction * direction).sum(axis=0), 1e-9)
-            room = np.maximum(upper() - np.maximum(bound, -upper()), 1e-4 * abs(upper()))
+            size = np.abs(np.minimum(bound, UNREACHABLE // 2)).astype(np.float64)
+            room = np.clip(upper() - bound.astype(np.float64), 1e-4 * size, _FARTHEST * size)
             self.price = np.rint(np.maximum(0.0, self.price + pace * room / norm * direction))
             if self.split and step % _SPLIT_EVERY == _SPLIT_EVERY - 1:
                 self._resplit(passed, bound, room, step // _SPLIT_EVERY % 2 == 0)

@@ -1,0 +1,175 @@
+"""Steps of a run of ``auto`` around one best plan and one bound: construction, prices, elimination, local search."""
+
+from __future__ import annotations
+
+import math
+import random
+
+import numpy as np
+import numpy.typing as npt
+
+from iegopt.problem.arrays import NO_LIMIT, Problem
+from iegopt.solvers.clock import Clock
+from iegopt.solvers.evaluate import feasible, objective
+from iegopt.solvers.exact.bounding import PricedSearch
+from iegopt.solvers.exact.elimination import eliminate
+from iegopt.solvers.exact.prices import PRICES_PROOF, unpriceable
+from iegopt.solvers.exact.relaxation import Relaxation
+from iegopt.solvers.result import OPTIMALITY_GAP, Params, Result, Status, relative_gap
+from iegopt.solvers.search.greedy import Best, first_plans
+from iegopt.solvers.search.local import improve, search_feasible
+from iegopt.solvers.search.outcome import outcome, relaxation_proof
+
+__all__ = ["Steps"]
+
+_EDGE_NEEDS, _OPTION_NEEDS = 6e-4, 3e-6
+"""Seconds that prices take at least for an edge, and more per option of a stage, as measured on a server."""
+_PRICED_TURN, _SEARCH_TURN, _TURN_GROWTH = 0.5, 0.3, 1.6
+"""Seconds of branch and bound and of local search when they first take turns, and by what the turns grow."""
+_PRICES_SHARE = 0.3
+"""Share of the time left for prices where an engine follows."""
+
+
+class Steps:
+    """Steps 3 to 6 of a run: the best plan, the best bound with its proof, and the options left."""
+
+    def __init__(
+        self,
+        relaxed: Relaxation,
+        first: Best | None,
+        params: Params,
+        clock: Clock,
+        share: Clock,
+        note: str,
+    ) -> None:
+        self.relaxed, self.problem = relaxed, relaxed.problem
+        self.best = first
+        self.params, self.clock, self.share = params, clock, share
+        self.rng = random.Random(params.seed)
+        self.bound, self.proof = relaxed.bound, relaxation_proof(relaxed)
+        self.steps = [note]
+        self.search: PricedSearch | None = None
+        self.kicks = 0
+
+    @property
+    def closed(self) -> bool:
+        """Whether the best plan is proven optimal, or that there is none."""
+        if self.search is not None and self.search.done:
+            return True
+        gap = relative_gap(None if self.best is None else self.best[0], self.bound)
+        return gap is not None and gap <= OPTIMALITY_GAP
+
+    @property
+    def survivors(self) -> npt.NDArray[np.bool_]:
+        """(O,) the options that a better plan can use."""
+        mask = self.problem.allowed if self.best is None else self.relaxed.prune(self.best[0])
+        return mask if self.search is None else mask & self.search.survivors()
+
+    def take(self, plan: Best) -> None:
+        """Keep a plan where it is better."""
+        if self.best is None or plan[0] < self.best[0]:
+            self.best = plan
+
+    def construct(self) -> None:
+        """Step 3."""
+        for plan in first_plans(self.relaxed, self.share, self.rng, self.params.check):
+            self.take(plan)
+            if self.closed:
+                break
+        self.steps.append("construction meets the bound" if self.closed else "construction")
+
+    def price(self) -> None:
+        """Step 4, at the root."""
+        if self.closed:
+            return
+        reason = unpriceable(self.problem)
+        if reason is not None:
+            self.steps.append(f"no prices: {reason}")
+            return
+        mask = self.survivors
+        needs = (1 + self.problem.E) * (_EDGE_NEEDS + _OPTION_NEEDS * int(mask.sum()) / max(1, self.problem.V))
+        if self.clock.left < 1.5 * needs:
+            return
+        search = PricedSearch(self.problem, mask, self.best, self.clock.slice(self.clock.left - needs))
+        search.bound_root()
+        search.clock = self.clock
+        self.search = search
+        self.steps.append(f"prices leave {int(self.survivors.sum())} of {len(mask)} options")
+        self._learn()
+
+    def _learn(self) -> None:
+        """Take over what the prices have found and proven."""
+        search = self.search
+        if search is None:
+            return
+        if search.value is not None and search.plan is not None:
+            self.take((search.value, search.plan))
+        if search.bound is not None and (self.bound is None or search.bound > self.bound):
+            self.bound, self.proof = search.bound, PRICES_PROOF
+
+    def find_feasible(self) -> None:
+        """Repair walks, where there is no plan yet."""
+        if self.best is None and not self.closed and self.share.left > 0:
+            self.best = search_feasible(self.relaxed, self.share, self.rng, self.params.check)
+            self.steps.append("repair" if self.best is not None else "repair found no plan")
+
+    def eliminate(self) -> None:
+        """Step 5: options above the plan at hand are in no better one, so the lesser of both is a bound."""
+        priced = self.search is not None and self.search.priced
+        if self.closed or priced or not self.relaxed.forest.dropped:
+            return
+        mask = self.survivors
+        found = eliminate(self.problem, mask, self.clock)
+        if found is None:
+            return
+        if feasible(self.problem, found.choice):
+            self.take((objective(self.problem, found.choice), found.choice))
+        bound = found.value if self.best is None else min(found.value, self.best[0])
+        if self.bound is None or bound > self.bound:
+            self.bound, self.proof = bound, f"elimination (width {found.width})"
+        self.steps.append(f"elimination over {int(mask.sum())} of {len(mask)} options")
+
+    def take_turns(self, to_the_end: bool, search_most: float) -> None:
+        """Step 6: to the end where nothing follows or memory alone couples the stages, else for a share of the time.
+
+        Parameters
+        ----------
+        search_most
+            Seconds of local search in a turn at most.
+        """
+        alone = self.search is not None and not _beyond_prices(self.problem)
+        until = self.clock if to_the_end or alone else self.clock.slice(_PRICES_SHARE * self.clock.left)
+        pricing, searching = _PRICED_TURN, _SEARCH_TURN
+        while not self.closed and until.left > 0:
+            if self.search is not None:
+                before = self.search.nodes
+                self.search.offer_best(self.best)
+                self.search.explore(until.slice(pricing))
+                self._learn()
+                if self.closed or (self.best is None and self.search.nodes == before):
+                    break
+            turn = until.slice(min(searching if self.search is not None else math.inf, search_most))
+            if self.best is not None and turn.left > 0:
+                self.best, kicks = improve(self.relaxed, self.best, turn, self.rng, self.params.check)
+                self.kicks += kicks
+            if self.search is None:
+                break
+            pricing, searching = pricing * _TURN_GROWTH, searching * _TURN_GROWTH
+        if self.search is not None:
+            self.search.offer_best(self.best)
+            self._learn()
+            self.steps.append(f"{self.search.nodes} nodes under prices")
+        self.steps.append(f"{self.kicks} kicks of local search")
+
+    def result(self) -> Result:
+        note = "; ".join(self.steps)
+        if self.best is None and self.search is not None and self.search.done:
+            return Result(Status.INFEASIBLE, None, None, None, PRICES_PROOF, "auto", self.clock.seconds, note)
+        known = None if self.bound is None else (self.bound, self.proof)
+        return outcome(self.relaxed, self.best, "auto", self.clock, note, known)
+
+
+def _beyond_prices(problem: Problem) -> bool:
+    """Whether more than memory couples the stages: limits in time, affinities, weights that stages share."""
+    timed = problem.has_path_limits or problem.budget < NO_LIMIT
+    return timed or bool(problem.affinities) or bool((problem.options.weight_key >= 0).any())
