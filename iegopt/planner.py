@@ -14,6 +14,7 @@ from iegopt import library
 from iegopt.errors import InputError, InternalError
 from iegopt.explain import explain
 from iegopt.explain.conflict import Conflict, find_conflict
+from iegopt.explain.questions import Questions
 from iegopt.graph.builder import build_graph
 from iegopt.plans import NoPlan, Plan
 from iegopt.problem.cluster import CompiledCluster
@@ -35,8 +36,8 @@ DEFAULT_TIME_LIMIT = 30.0
 Tokenizer = Callable[[str], int]
 
 
-class Planner:
-    """Plans requests on one cluster.
+class Planner(Questions):
+    """Plans requests on one cluster, and answers questions about them (``iegopt.explain.questions``).
 
     Parameters
     ----------

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from iegopt.devices import Device
     from iegopt.plans import NoPlan, Plan
 
-__all__ = ["header", "headline", "render_conflicts", "render_no_plan", "render_plan", "table"]
+__all__ = ["filled", "header", "headline", "render_conflicts", "render_no_plan", "render_plan", "table"]
 
 _WIDE, _NARROW = 170, 120
 """Columns from which the stages and their cost are one table, and below which they are three."""
@@ -36,9 +36,9 @@ def render_plan(plan: Plan, devices: Sequence[Device], width: int, explain: bool
     parts = [rows.transfers(plan), rows.binding(plan.explanation), rows.alternatives(plan.explanation)]
     if explain:
         parts.append(rows.refused(plan.explanation))
-    yield from (_filled(part) for part in parts[:1] if part.cells)
+    yield from (filled(part) for part in parts[:1] if part.cells)
     yield _totals(plan)
-    yield from (_filled(part) for part in parts[1:] if part.cells)
+    yield from (filled(part) for part in parts[1:] if part.cells)
     yield _tree(cluster_tree(plan, devices))
 
 
@@ -100,11 +100,11 @@ def _stages(plan: Plan, width: int) -> Iterator[Table]:
     """One table, or two or three where the terminal is narrow."""
     places, cost = rows.places(plan), rows.cost(plan)
     if width >= _WIDE:
-        yield _filled(places.beside(cost))
+        yield filled(places.beside(cost))
         return
     where = places.heads.index("time|")
-    yield from map(_filled, places.split(where, "Time and memory") if width < _NARROW else [places])
-    yield _filled(cost)
+    yield from map(filled, places.split(where, "Time and memory") if width < _NARROW else [places])
+    yield filled(cost)
 
 
 def _totals(plan: Plan) -> Table:
@@ -139,7 +139,8 @@ def _leaf(branch: Branch, style: str = "") -> Text:
     return text.append(f"  ← {', '.join(branch.stages)}", style="green") if branch.stages else text
 
 
-def _filled(part: rows.Rows) -> Table:
+def filled(part: rows.Rows) -> Table:
+    """Rows as a table."""
     made = table(part.title, *((head.rstrip("|"), "right" if head.endswith("|") else "left") for head in part.heads))
     for row in part.cells:
         made.add_row(*map(plain, row))

@@ -1,0 +1,180 @@
+"""What can be asked of a planner beside plans: what if, where to add, what is critical, sensitivity, shadow prices.
+
+Every answer works on copies; the planner's cluster and its state stay as they are. Time limits are in seconds and hold
+for the whole question; what they leave out is said in the answer.
+"""
+
+from __future__ import annotations
+
+import copy
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Self
+
+from iegopt.explain.chosen import chosen
+from iegopt.explain.criticality import Criticality, criticality
+from iegopt.explain.edited import Telemetry, edited
+from iegopt.explain.parametric import flips_by_replan
+from iegopt.explain.places import Stock, find_place
+from iegopt.explain.sensitivity import Sensitivity, flips_by_move
+from iegopt.explain.shadow import ShadowPrices, shadow_prices
+from iegopt.explain.suggest import Suggestion, suggest
+from iegopt.explain.what_if import WhatIf
+from iegopt.plans import NoPlan, Plan
+from iegopt.problem.cluster import CompiledCluster
+from iegopt.solvers.clock import Clock
+from iegopt.solvers.result import Params
+from iegopt.spec.device import DeviceSpec
+from iegopt.spec.graph import GraphSpec
+from iegopt.spec.request import RequestSpec
+
+__all__ = ["Questions"]
+
+
+class Questions(ABC):
+    """The questions of a ``Planner``."""
+
+    _cluster: CompiledCluster
+
+    @abstractmethod
+    def graph(self, request: RequestSpec) -> GraphSpec: ...
+
+    @abstractmethod
+    def plan(
+        self,
+        request: RequestSpec,
+        *,
+        deadline_ms: float | None = None,
+        solver: str = "auto",
+        params: Params | None = None,
+        explained: bool = True,
+    ) -> Plan | NoPlan: ...
+
+    def what_if(
+        self,
+        request: RequestSpec,
+        *,
+        remove: Iterable[str] = (),
+        add: Sequence[DeviceSpec] = (),
+        update: Mapping[str, Telemetry] | None = None,
+        before: Plan | NoPlan | None = None,
+        time_limit: float = 30.0,
+    ) -> WhatIf:
+        """Plan a request now and on an edited copy of the cluster, see ``iegopt.explain.edited``.
+
+        Objectives are compared at the present reference price. ``update`` is by device id, with the words of
+        ``Planner.update``.
+
+        Raises
+        ------
+        InputError
+            Unknown devices, a device that stands twice, or nothing left.
+        """
+        changed = self._on(edited(self._cluster, remove=remove, add=add, update=update))
+        clock, before = self._begin(request, before, time_limit)
+        return WhatIf(before, changed.plan(request, deadline_ms=1000 * max(clock.left, 0.0), explained=False))
+
+    def idle_devices(self, model: str, place: str, count: int = 1) -> list[DeviceSpec]:
+        """``count`` idle devices of a model for ``what_if``: on a new host of the rack ``place``, or on the host.
+
+        Raises
+        ------
+        InputError
+            Unknown model or place, or a name that several racks or hosts have.
+        """
+        return Stock(self._cluster).idle(model, find_place(self._cluster, place), count)
+
+    def suggest(
+        self,
+        request: RequestSpec,
+        candidates: Sequence[str | DeviceSpec] | None = None,
+        *,
+        before: Plan | NoPlan | None = None,
+        top: int = 3,
+        time_limit: float = 30.0,
+    ) -> tuple[Suggestion, ...]:
+        """Where one more idle device, or a gang of the size that stages use, saves most.
+
+        Parameters
+        ----------
+        candidates
+            Device models, or entries of a cluster's file; left out, every model of the cluster.
+        before
+            The present plan, where it is at hand.
+        top
+            The places per model and number that are worked out at least, as far as they save anything and time allows;
+            what was skipped, and why, comes after them.
+
+        Raises
+        ------
+        InputError
+            A model that neither the cluster nor the library has.
+        """
+        clock, before = self._begin(request, before, time_limit)
+
+        def replan(cluster: CompiledCluster, seconds: float) -> Plan | NoPlan:
+            return self._on(cluster).plan(request, deadline_ms=1000 * seconds, explained=False)
+
+        graph = self.graph(request)
+        return suggest(self._cluster, graph, request, before, replan, clock, candidates=candidates, top=top)
+
+    def criticality(
+        self, request: RequestSpec, *, before: Plan | NoPlan | None = None, time_limit: float = 30.0
+    ) -> tuple[Criticality, ...]:
+        """Every device of the plan (``before``, where it is at hand), the one whose removal costs most first.
+
+        Empty where there is no plan.
+        """
+        clock, before = self._begin(request, before, time_limit)
+        if isinstance(before, NoPlan):
+            return ()
+
+        def replan(cluster: CompiledCluster, seconds: float) -> Plan | NoPlan:
+            return self._on(cluster).plan(request, deadline_ms=1000 * seconds, explained=False)
+
+        return criticality(self._cluster, before, replan, clock)
+
+    def sensitivity(
+        self,
+        request: RequestSpec,
+        *,
+        before: Plan | NoPlan | None = None,
+        exact: bool = False,
+        time_limit: float = 30.0,
+    ) -> Sensitivity | None:
+        """The change of every weight at which a stage leaves its devices; ``None`` where there is no plan.
+
+        Flips of the best single move always; with ``exact``, those of the re-solved optimum too.
+        """
+        clock, before = self._begin(request, before, time_limit)
+        if isinstance(before, NoPlan):
+            return None
+        compiled, choice = chosen(self._cluster, self.graph(request), request, before)
+        moves = flips_by_move(compiled, choice, clock)
+        if not exact:
+            return moves
+        solved = flips_by_replan(compiled, choice, clock)
+        note = "; ".join(filter(None, (moves.note, solved.note)))
+        return Sensitivity(moves.flips + solved.flips, moves.complete and solved.complete, note, solved.searched)
+
+    def shadow_prices(
+        self, request: RequestSpec, *, before: Plan | NoPlan | None = None, time_limit: float = 30.0
+    ) -> ShadowPrices | None:
+        """What a little more of every limit that forbids a cheaper move would save; ``None`` where there is no plan."""
+        clock, before = self._begin(request, before, time_limit)
+        if isinstance(before, NoPlan):
+            return None
+        compiled, choice = chosen(self._cluster, self.graph(request), request, before)
+        return shadow_prices(compiled, choice, clock, optimal=before.status == "optimal")
+
+    def _begin(
+        self, request: RequestSpec, before: Plan | NoPlan | None, time_limit: float
+    ) -> tuple[Clock, Plan | NoPlan]:
+        clock = Clock(time_limit)
+        return clock, before or self.plan(request, deadline_ms=500 * time_limit, explained=False)
+
+    def _on(self, cluster: CompiledCluster) -> Self:
+        """This planner on another cluster."""
+        other = copy.copy(self)
+        other._cluster = cluster
+        return other
