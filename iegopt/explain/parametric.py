@@ -89,11 +89,16 @@ class _Search:
 
     def _between(self, a: float, left: _Line, b: float, right: _Line) -> None:
         """Breakpoints between ``a``, where ``left`` is optimal, and ``b``, where ``right`` is."""
+        end = b
         todo = [(a, left, b, right)]
         while todo:
             a, left, b, right = todo.pop()
             slack = _RELATIVE * max(abs(left.at(b)), abs(left.at(a))) + 1e-9 * 4 * len(left.choice)
-            if left.at(b) <= right.at(b) + slack or left.slope == right.slope:
+            if left.slope == right.slope:
+                continue
+            if left.at(b) <= right.at(b) + slack:  # both are optimal at b, and right alone behind it
+                if b != end:
+                    self._turn(b, right)
                 continue
             cross = min(max((right.rest - left.rest) / (left.slope - right.slope), min(a, b)), max(a, b))
             between = self._solve(cross)

@@ -32,6 +32,8 @@ TERM_OF = {"alpha": "L", "beta": "T", "gamma": "M", "lambda": "D"}
 """Weight -> the term that it multiplies."""
 
 MOVE, REPLAN = "move", "replan"
+_NOTHING = 1e-12
+"""A weight below this share of itself is 0: there the move only draws level."""
 
 
 @dataclass(frozen=True)
@@ -130,7 +132,7 @@ def _of_stage(compiled: Compiled, choice: Ints, v: int) -> list[Flip]:
         slope = change[name]
         with np.errstate(divide="ignore", invalid="ignore"):
             at = np.where(slope != 0, now - np.maximum(delta, 0.0) / slope, np.nan)
-        for turns in (np.flatnonzero(slope < 0), np.flatnonzero((slope > 0) & (at >= 0))):
+        for turns in (np.flatnonzero(slope < 0), np.flatnonzero((slope > 0) & (at > _NOTHING * now))):
             nearest = turns[np.argsort(np.abs(at[turns] - now), kind="stable")]
             first = next((i for i in nearest.tolist() if allowed(i)), None)
             if first is not None:

@@ -26,6 +26,7 @@ from iegopt.problem.compile import compile_graph
 from iegopt.solvers.clock import Clock
 from iegopt.solvers.exact.messages import UNREACHABLE
 from iegopt.solvers.exact.relaxation import relaxation
+from iegopt.spec.cluster import GangSpec
 from iegopt.spec.device import DeviceSpec
 from iegopt.spec.graph import GraphSpec
 from iegopt.spec.request import RequestSpec
@@ -35,6 +36,8 @@ __all__ = ["Suggestion", "suggest"]
 Replan = Callable[[CompiledCluster, float], Plan | NoPlan]
 """Plans the request on a cluster within so many seconds."""
 
+_NEARLY = 1e-3
+"""Places that save so little more than others, as a share of it, are not told apart."""
 _SHARE = 0.25
 """Share of the time left that one re-solve may take."""
 
@@ -46,8 +49,8 @@ class Suggestion:
     Attributes
     ----------
     saving
-        Seconds of objective that they save; ``None`` where that was not worked out (``skipped`` says why), or where one
-        of the two has no plan.
+        Seconds of objective that they save; ``None`` where that was not worked out (``skipped`` says why), or where
+        there is no plan now.
     dollars
         Dollars of the plan that they save, likewise.
     at_most
@@ -58,8 +61,8 @@ class Suggestion:
         The stages that would be placed differently.
     proven
         Whether ``saving`` is the difference of proven optima.
-    devices
-        The entries that a cluster's file would get, for the first of ``places``.
+    devices, gangs
+        The entries that a cluster's file would get, for the first of ``places``; gangs where it lists its gangs.
     """
 
     model: str
@@ -73,6 +76,7 @@ class Suggestion:
     proven: bool
     skipped: str
     devices: tuple[DeviceSpec, ...]
+    gangs: tuple[GangSpec, ...]
 
     def document(self) -> dict[str, Any]:
         """As one JSON object; of the places the first few."""
@@ -81,6 +85,7 @@ class Suggestion:
             "saving": self.saving, "dollars": self.dollars, "at_most": self.at_most, "enables": self.enables,
             "moved": list(self.moved), "proven": self.proven, "skipped": self.skipped,
             "devices": [device.document() for device in self.devices],
+            "gangs": [gang.document() for gang in self.gangs],
         }  # fmt: skip
 
 
@@ -90,6 +95,7 @@ class _Candidate:
     count: int
     places: list[Place]
     devices: list[DeviceSpec]
+    gangs: list[GangSpec]
     bound: float | None
     """Seconds: no plan that uses them costs less; infinite where none can."""
 
@@ -106,7 +112,14 @@ def suggest(
     given = any(isinstance(like, DeviceSpec) for like in likes)
     bounds = _bounds(cluster, graph, request, [devices for *_, devices in groups], counts, clock, len(classes), given)
     found = [
-        _Candidate(like if isinstance(like, str) else like.model, k, places, devices[:k], bound[k])
+        _Candidate(
+            like if isinstance(like, str) else like.model,
+            k,
+            places,
+            devices[:k],
+            listed_gangs(cluster, devices[:k]),
+            bound[k],
+        )
         for (like, places, devices), bound in zip(groups, bounds, strict=True)
         for k in counts
     ]
@@ -118,7 +131,7 @@ def suggest(
         if reason:
             worked.append(_suggestion(candidate, now, None, reason))
             continue
-        changed = edited(cluster, add=candidate.devices, gangs=listed_gangs(cluster, candidate.devices))
+        changed = edited(cluster, add=candidate.devices, gangs=candidate.gangs)
         after = replan(changed, max(_SHARE * clock.left, min(clock.left, 0.1)))
         worked.append(_suggestion(candidate, now, WhatIf(before, after), ""))
     return tuple(sorted(_worth_showing(worked), key=_rank))
@@ -181,8 +194,13 @@ def _reason(candidate: _Candidate, now: float | None, worked: Iterable[Suggestio
         return "no plan that uses it is cheaper"
     like = [s for s in worked if (s.model, s.count) == (candidate.model, candidate.count)]
     savings = sorted((s.saving for s in like if s.saving is not None and s.proven), reverse=True)
-    if bound is not None and now is not None and len(savings) >= top and now - bound <= savings[top - 1]:
-        return f"cannot save more than the best {top} places"
+    if (
+        bound is not None
+        and now is not None
+        and len(savings) >= top
+        and now - bound <= savings[top - 1] * (1 + _NEARLY)
+    ):
+        return f"cannot save {_NEARLY:.1%} more than the best {top} places"
     if now is None and sum(s.enables for s in like) >= top:
         return f"{top} other places give a plan already"
     return "" if clock.left > 0 else "the time limit came first"
@@ -197,12 +215,15 @@ def _suggestion(candidate: _Candidate, now: float | None, change: WhatIf | None,
     moved: tuple[str, ...] = ()
     if change is not None:
         enables = isinstance(change.before, NoPlan) and isinstance(change.after, Plan)
+        if isinstance(change.after, NoPlan):
+            none = {"infeasible": "there is no plan with it", "unknown": "the time limit came before a plan"}
+            skipped = none[change.after.status]
         proven, moved = change.proven, tuple(stage.stage for stage in change.moved)
         if change.objective_change is not None and change.dollars_change is not None:
             saving, dollars = 0.0 - change.objective_change, 0.0 - change.dollars_change
     return Suggestion(
         candidate.model, candidate.count, tuple(map(str, candidate.places)), saving, dollars, at_most, enables, moved,
-        proven, skipped, tuple(candidate.devices),
+        proven, skipped, tuple(candidate.devices), tuple(candidate.gangs),
     )  # fmt: skip
 
 
