@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from itertools import pairwise
 from typing import Any
 
 from iegopt.planner import Planner
@@ -59,9 +60,7 @@ def stage(name: str, kind: str, vram: str = "25GB", flops: str = "100T", **field
 
 
 def chain(*stages: dict[str, Any], size: str = "1GB", **fields: Any) -> RequestSpec:
-    edges = [
-        {"from": a["id"], "to": b["id"], "bytes": size, "kv": True} for a, b in zip(stages, stages[1:], strict=False)
-    ]
+    edges = [{"from": a["id"], "to": b["id"], "bytes": size, "kv": True} for a, b in pairwise(stages)]
     graph = {"stages": list(stages), "edges": edges}
     spec: RequestSpec = validate(RequestSpec, {"id": "chain", "graph": graph, **fields}, "request.yaml")
     return spec
