@@ -54,7 +54,7 @@ def _flips(answer: Sensitivity) -> Iterator[RenderableType]:
         )  # fmt: skip
     if answer.flips:
         yield made
-    else:
+    elif answer.complete:
         yield Text("No change of one weight moves a stage.")
     if answer.note:
         yield Text(plain(answer.note), style="dim")

@@ -81,5 +81,5 @@ def moved_stages(before: Plan | NoPlan, after: Plan | NoPlan) -> tuple[MovedStag
 def _answer(plan: Plan | NoPlan) -> dict[str, Any]:
     """The short form of an answer."""
     document = plan.document()
-    keys = ("status", "objective", "bound", "solver", "placement", "makespan", "tier", "note")
+    keys = ("status", "objective", "bound", "solver", "placement", "makespan", "tier")
     return {**{key: document[key] for key in keys}, "cost": document.get("cost")}

@@ -16,7 +16,7 @@ from iegopt.cli import models, output
 from iegopt.errors import InternalError
 
 Run = Callable[..., Any]
-COMMANDS = ("plan", "solve", "verify", "compile", "generate", "schema", "models", "instances")
+COMMANDS = ("plan", "explain", "solve", "verify", "compile", "generate", "schema", "models", "instances")
 
 
 @pytest.mark.parametrize("command", COMMANDS)

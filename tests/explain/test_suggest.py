@@ -17,6 +17,7 @@ from iegopt.plans import NoPlan, Plan
 from iegopt.problem.cluster import CompiledCluster
 from iegopt.spec.cluster import ClusterSpec
 from iegopt.spec.device import DeviceSpec
+from iegopt.spec.explain_error import validate
 from iegopt.spec.request import RequestSpec
 from tests.explain.lab import at, chain, cluster_of, cpu, gpu, planned, random_cluster, random_request, stage
 
@@ -140,6 +141,12 @@ def test_a_model_of_the_library_and_an_unknown_one() -> None:
     assert "solved" in set(check(cluster, request, found))
     with pytest.raises(InputError, match="B2000"):
         Planner(cluster).suggest(request, candidates=["B2000"])
+
+
+def test_its_devices_can_be_written_into_the_file() -> None:
+    best = Planner(random_cluster(0)).suggest(random_request(0))[0]
+    read = [validate(DeviceSpec, entry, "cluster.yaml") for entry in best.document()["devices"]]
+    assert read == list(best.devices)
 
 
 def test_the_time_limit_is_kept_and_said() -> None:

@@ -1,0 +1,99 @@
+"""What would change a plan, on the command line."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+Run = Callable[..., Any]
+
+DOCUMENTS = Path(__file__).parent / "documents"
+REQUEST, IMPOSSIBLE, CLUSTER = (DOCUMENTS / f"{name}.yaml" for name in ("request", "impossible", "uneven"))
+EVERYTHING = ("--what-if-remove", "fast-0", "--what-if-add", "bench-gpu@r", "--suggest", "--sensitivity")
+
+
+def without_time(text: str) -> str:
+    document = json.loads(text)
+    document["plan"]["seconds"] = 0.0
+    return json.dumps(document, indent=2, ensure_ascii=False) + "\n"
+
+
+def test_the_object(iegopt: Run, golden: Callable[[str, str], None]) -> None:
+    ran = iegopt("explain", REQUEST, "--cluster", CLUSTER, "--json", *EVERYTHING)
+    assert (ran.code, ran.err) == (0, "")
+    answer = json.loads(ran.out)
+    assert list(answer) == ["plan", "sensitivity", "shadow_prices", "what_if", "suggestions", "criticality"]
+    assert {flip["kind"] for flip in answer["sensitivity"]["flips"]} == {"move", "replan"}
+    assert answer["sensitivity"]["complete"]
+    assert answer["what_if"]["before"]["objective"] == answer["plan"]["objective"]
+    golden("explain.json", without_time(ran.out))
+
+
+def test_what_was_not_asked_for_is_null(iegopt: Run) -> None:
+    answer = json.loads(iegopt("explain", REQUEST, "--cluster", CLUSTER, "--json").out)
+    assert [answer[key] for key in ("what_if", "suggestions", "criticality")] == [None] * 3
+    assert {flip["kind"] for flip in answer["sensitivity"]["flips"]} == {"move"}
+    assert answer["plan"] | {"seconds": 0} == json.loads(
+        iegopt("plan", REQUEST, "--cluster", CLUSTER, "--json").out
+    ) | {"seconds": 0}
+
+
+def test_as_text(iegopt: Run) -> None:
+    ran = iegopt("explain", REQUEST, "--cluster", CLUSTER, *EVERYTHING)
+    assert (ran.code, ran.err) == (0, "")
+    for part in (
+        "Tightest constraints",
+        "Best alternative of each stage",
+        "Weights that would move a stage",
+        "What if",
+        "Shadow prices (finite differences)",
+        "What one more idle device would save",
+        "Without a device",
+    ):
+        assert part in ran.out.splitlines()
+    assert any(line.startswith(" memory ") and line.endswith("/GB") for line in ran.out.splitlines())
+    assert "best single move" in ran.out
+    assert "re-solved optimum" in ran.out
+    assert "skipped: " in ran.out
+
+
+def test_devices_named_twice_stand_side_by_side(iegopt: Run) -> None:
+    word = "bench-gpu@r"
+    answer = json.loads(
+        iegopt("explain", REQUEST, "--cluster", CLUSTER, "--json", "--what-if-add", word, "--what-if-add", word).out
+    )
+    sites = {place["site"] for place in answer["what_if"]["after"]["placement"].values()}
+    assert {"added-bench-gpu-dc0-r-0", "added-bench-gpu-dc0-r-1"} <= sites
+
+
+def test_without_a_plan_it_says_why_and_what_would_help(iegopt: Run) -> None:
+    ran = iegopt("explain", IMPOSSIBLE, "--cluster", CLUSTER, "--suggest", "--json", "--what-if-remove", "slow-1")
+    assert ran.code == 2
+    answer = json.loads(ran.out)
+    assert (answer["sensitivity"], answer["shadow_prices"], answer["criticality"]) == (None, None, [])
+    assert answer["what_if"]["after"]["status"] == "infeasible"
+    assert not any(one["enables"] for one in answer["suggestions"])
+    text = iegopt("explain", IMPOSSIBLE, "--cluster", CLUSTER, "--suggest")
+    assert text.code == 2
+    assert "the SLA of prefill is 1 ms" in text.out
+    assert "No device that was tried saves anything." in text.out
+
+
+@pytest.mark.parametrize(
+    ("argv", "says"),
+    [
+        (("--what-if-add", "H100"), "--what-if-add: 'H100': expected MODEL@RACK, such as L40S@rack0"),
+        (("--what-if-add", "H100@roo"), "roo: no rack or host is called so"),
+        (("--what-if-add", "H1000@r"), "H1000"),
+        (("--what-if-remove", "fast-9"), "remove: no device of cluster uneven is called fast-9"),
+        (("--time-limit", "0"), "--time-limit: 0: expected a number above 0"),
+    ],
+)
+def test_a_wrong_word_is_one_line_and_exit_1(iegopt: Run, argv: tuple[str, ...], says: str) -> None:
+    ran = iegopt("explain", REQUEST, "--cluster", CLUSTER, *argv)
+    assert (ran.code, ran.out) == (1, "")
+    assert says in ran.error_line
