@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 
 __all__ = ["render_answers"]
 
+_WITHOUT = {
+    "named": "the request names it", "infeasible": "no plan", "unknown": "no plan in time", None: "not tried in time",
+}  # fmt: skip
 _KINDS = {"move": "best single move", "replan": "re-solved optimum"}
 
 
@@ -134,7 +137,7 @@ def _criticality(found: tuple[Criticality, ...]) -> Iterator[RenderableType]:
         ("stages that move", "left"),
     )  # fmt: skip
     for one in found:
-        cost = {"infeasible": "no plan", "unknown": "no plan in time", None: "not tried in time"}.get(one.status)
+        cost = _WITHOUT.get(one.status)
         if cost is None:
             cost = _signed(one.cost or 0.0) + ("" if one.proven else " (not proven)")
         made.add_row(

@@ -7,10 +7,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from iegopt.explain.edited import edited
+from iegopt.explain.places import named_devices
 from iegopt.explain.what_if import WhatIf
 from iegopt.plans import NoPlan, Plan
 from iegopt.problem.cluster import CompiledCluster
 from iegopt.solvers.clock import Clock
+from iegopt.spec.graph import GraphSpec
 
 __all__ = ["Criticality", "criticality"]
 
@@ -27,7 +29,8 @@ class Criticality:
     stages
         What stands on the device.
     status
-        Of the plan without it; ``infeasible``: there is none. ``None`` where the time limit came first.
+        Of the plan without it; ``infeasible``: there is none; ``named``: the request itself names the device, and
+        cannot be asked without it. ``None`` where the time limit came first.
     cost, dollars
         Seconds of objective, and dollars, that its absence adds; ``None`` without a plan.
     proven
@@ -48,7 +51,11 @@ class Criticality:
 
 
 def criticality(
-    cluster: CompiledCluster, before: Plan, replan: Callable[[CompiledCluster, float], Plan | NoPlan], clock: Clock
+    cluster: CompiledCluster,
+    graph: GraphSpec,
+    before: Plan,
+    replan: Callable[[CompiledCluster, float], Plan | NoPlan],
+    clock: Clock,
 ) -> tuple[Criticality, ...]:
     """Every device of a plan, the one whose removal costs most first; those not worked out come last."""
     standing: dict[str, list[str]] = {}
@@ -57,9 +64,12 @@ def criticality(
             standing.setdefault(device, []).append(stage.id)
     # Devices with much work first: where the time ends, they are the ones to know about.
     time = {name: sum(before.stage(stage).time for stage in stages) for name, stages in standing.items()}
-    found = []
+    found, named = [], named_devices(graph)
     for name in sorted(standing, key=lambda name: -time[name]):
         stages = tuple(standing[name])
+        if name in named:
+            found.append(Criticality(name, stages, "named", None, None, (), True))
+            continue
         if clock.left <= 0:
             found.append(Criticality(name, stages, None, None, None, (), False))
             continue
@@ -78,5 +88,5 @@ def criticality(
 
 def _rank(one: Criticality) -> tuple[int, float, str]:
     """Devices without which there is no plan come first."""
-    order = {"infeasible": 0, "optimal": 1, "feasible": 1, "unknown": 2, None: 3}
+    order = {"named": 0, "infeasible": 0, "optimal": 1, "feasible": 1, "unknown": 2, None: 3}
     return (order[one.status], -(one.cost or 0.0), one.device)

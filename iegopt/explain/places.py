@@ -12,8 +12,9 @@ from iegopt.problem.cluster import CompiledCluster
 from iegopt.spec.cluster import GangSpec
 from iegopt.spec.device import DeviceSpec, Location, Utilization
 from iegopt.spec.explain_error import nearest
+from iegopt.spec.graph import GraphSpec
 
-__all__ = ["Place", "Stock", "find_place", "listed_gangs"]
+__all__ = ["Place", "Stock", "find_place", "listed_gangs", "named_devices"]
 
 
 @dataclass(frozen=True)
@@ -117,6 +118,12 @@ def listed_gangs(cluster: CompiledCluster, devices: Iterable[DeviceSpec]) -> lis
     if not cluster.spec.gangs:
         return []
     return [GangSpec(devices=names[:k]) for k in cluster.gang_sizes if k <= len(names)]
+
+
+def named_devices(graph: GraphSpec) -> frozenset[str]:
+    """The devices that a request's graph names: a stage's affinity, or the place of its KV cache."""
+    names = {name for stage in graph.stages for name in (stage.affinity.device, stage.affinity.kv_cache_location)}
+    return frozenset(name for name in names if name is not None)
 
 
 def _makes_domain(spec: DeviceSpec) -> bool:

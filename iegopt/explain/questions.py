@@ -132,7 +132,7 @@ class Questions(ABC):
         def replan(cluster: CompiledCluster, seconds: float) -> Plan | NoPlan:
             return self._on(cluster).plan(request, deadline_ms=1000 * seconds, explained=False)
 
-        return criticality(self._cluster, before, replan, clock)
+        return criticality(self._cluster, self.graph(request), before, replan, clock)
 
     def sensitivity(
         self,
@@ -153,7 +153,7 @@ class Questions(ABC):
         moves = flips_by_move(compiled, choice, clock)
         if not exact:
             return moves
-        solved = flips_by_replan(compiled, choice, clock)
+        solved = flips_by_replan(compiled, choice, clock, optimal=before.status == "optimal")
         note = "; ".join(filter(None, (moves.note, solved.note)))
         return Sensitivity(moves.flips + solved.flips, moves.complete and solved.complete, note, solved.searched)
 

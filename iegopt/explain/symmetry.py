@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable
 
-from iegopt.explain.places import Place
+from iegopt.explain.places import Place, named_devices
 from iegopt.problem.cluster import CompiledCluster
 from iegopt.spec.graph import GraphSpec
 
@@ -48,9 +48,7 @@ class _Signatures:
             (level, device.path[level]): d for d, device in enumerate(cluster.devices) for level in range(4)
         }  # fmt: skip
         self._kind = {id(device.kind): self._number(device.kind) for device in cluster.devices}
-        self._named = {name for pair in cluster.spec.pairs for name in pair.devices}
-        for stage in graph.stages:
-            self._named |= {stage.affinity.device or "", stage.affinity.kv_cache_location or ""}
+        self._named = {name for pair in cluster.spec.pairs for name in pair.devices} | named_devices(graph)
         self._position = {d: i for devices in hosts.values() for i, d in enumerate(devices)}
         self._gangs: dict[str, list[tuple[str, ...]]] = {}
         for gang in cluster.spec.gangs:

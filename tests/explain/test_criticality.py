@@ -50,3 +50,14 @@ def test_without_time_nothing_is_claimed() -> None:
 
 def test_no_plan_no_critical_device() -> None:
     assert Planner(cluster_of(gpu("small", vram="10GB"))).criticality(chain(stage("prefill", "prefill"))) == ()
+
+
+@pytest.mark.parametrize(
+    "affinity", [{"device": "slow", "required": False, "penalty": "9s"}, {"kv_cache_location": "slow"}]
+)
+def test_a_device_that_the_request_names(affinity: dict[str, object]) -> None:
+    asked = stage("prefill", "prefill", affinity=affinity)
+    asked["memory"]["kv_cache_size"] = "10GB"
+    cluster = cluster_of(gpu("fast"), gpu("slow", "200T"))
+    found = {one.device: one for one in Planner(cluster).criticality(chain(asked, size="1B"))}
+    assert (found["slow"].status, found["slow"].cost) == ("named", None)
