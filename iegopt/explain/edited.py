@@ -11,9 +11,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TypedDict
 
+from iegopt import library
 from iegopt.devices import Device, expand
 from iegopt.errors import InputError
 from iegopt.problem.cluster import CompiledCluster
+from iegopt.problem.names import check_names
 from iegopt.problem.topology import LEVEL_NAMES
 from iegopt.spec.cluster import ClusterSpec, GangSpec
 from iegopt.spec.device import DeviceSpec, Location
@@ -57,15 +59,23 @@ def edited(
         A device that does not exist, one that stands twice, or nothing left.
     """
     gone = _gone(cluster, remove)
-    spec = cluster.spec
-    if gone:
-        spec = _without(spec, gone)
+    whole = cluster.spec.model_copy(update={"devices": (*cluster.spec.devices, *add)})
+    if add:
+        check_names(whole)
+    spec = _without(cluster.spec, gone) if gone else cluster.spec
+    left = {device.model.lower() for device in (*spec.devices, *add)}
+    cut = {device.model.lower() for device in whole.devices} - left
     changes = {
         "devices": (*spec.devices, *add),
         "gangs": (*spec.gangs, *gangs) if spec.gangs else (),
         "reference_price": cluster.reference_price,
+        "prices": {
+            model: price
+            for model, price in spec.prices.items()
+            if model.lower() not in cut or library.has_card("device", model)
+        },
     }
-    other = CompiledCluster(spec.model_copy(update=changes))
+    other = CompiledCluster(spec.model_copy(update=changes), names_checked=True)
     for name, d in other.state.index.items():
         was = cluster.state.index.get(name)
         if was is not None and name not in gone:

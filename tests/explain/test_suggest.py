@@ -161,7 +161,7 @@ def test_the_time_limit_is_kept_and_said() -> None:
 
 def test_idle_devices_join_their_like_and_no_other() -> None:
     pool = gpu("g", count=2, utilization={"compute": 0.5, "memory": 0.25}, queue={"depth": 3}, **at("a", "h"))
-    planner = Planner(cluster_of({**pool, "resident": ["x"]}, cpu("cpu", **at("b", "k"))))
+    planner = Planner(cluster_of({**pool, "resident": ["Llama-3.1-8B"]}, cpu("cpu", **at("b", "k"))))
     (here,) = planner.idle_devices("lab-400T", "h")
     changed = Planner(planner._cluster.spec.model_copy(update={"devices": (*planner._cluster.spec.devices, here)}))
     device = changed._cluster.devices[-1]

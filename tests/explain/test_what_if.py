@@ -13,6 +13,8 @@ from iegopt.plans import NoPlan, Plan
 from iegopt.problem.cluster import CompiledCluster
 from iegopt.spec.cluster import ClusterSpec
 from iegopt.spec.device import DeviceSpec
+from iegopt.spec.explain_error import validate
+from iegopt.spec.request import RequestSpec
 from tests.explain.lab import at, chain, cluster_of, cpu, gpu, planned, random_cluster, random_request, stage
 
 
@@ -74,6 +76,23 @@ def test_gangs_pairs_and_links_of_what_is_gone_go_with_it() -> None:
     assert [gang.devices for gang in left.gangs] == [("g-2", "g-3")]
     assert [pair.devices for pair in left.pairs] == [("g-2", "g-3")]
     assert [link.group for link in left.link_overrides] == ["r1"]
+
+
+def test_what_the_file_says_of_a_model_that_is_gone_is_no_fault() -> None:
+    """Its price and its execution path name a device model that only the cluster knew."""
+    path = {
+        "model": "Llama-3.1-8B",
+        "variants": [{"precision": "fp16", "backend": "CUDA", "compatible_devices": ["lab-200T"]}],
+    }
+    slow = {key: value for key, value in gpu("slow", "200T").items() if key != "price"}
+    cluster = cluster_of(gpu("fast"), slow, cpu("cpu"), prices={"lab-200T": 1.5}, execution_path_registry=[path])
+    request: RequestSpec = validate(
+        RequestSpec, {"model": "Llama-3.1-8B", "prompt_tokens": 100, "output_tokens": 10}, "request.yaml"
+    )
+    change = Planner(cluster).what_if(request, remove=["slow"])
+    assert (change.before.status, change.after.status) == ("optimal", "infeasible")
+    with pytest.raises(InputError, match="no variant"):
+        Planner(cluster).what_if(request, add=[DeviceSpec(id="x", model="L40S", resident=("Llama-3.1-8B/fp99/x",))])
 
 
 def test_the_present_state_is_that_of_the_copy_too() -> None:
