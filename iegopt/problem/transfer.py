@@ -10,16 +10,35 @@ are rounded, once, to ticks.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 import numpy.typing as npt
 
 from iegopt.problem.arrays import TICKS_PER_SECOND, Problem
 from iegopt.problem.topology import WAN
 
-__all__ = ["cost_ticks", "edge_ticks", "group_seconds", "raw_seconds", "time_ticks"]
+__all__ = [
+    "ChosenTransfers",
+    "chosen_transfers",
+    "cost_ticks",
+    "edge_ticks",
+    "group_seconds",
+    "raw_seconds",
+    "time_ticks",
+]
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class ChosenTransfers:
+    """What every edge takes under one choice: (E,) ticks of time and of cost, and raw seconds before overlap."""
+
+    time: Ints
+    cost: Ints
+    raw: Floats
 
 
 def time_ticks(seconds: Floats) -> Ints:
@@ -62,6 +81,25 @@ def edge_ticks(problem: Problem, edge: int, source: Ints, target: Ints) -> tuple
         start = problem.options.ptr[problem.edges.source[edge]]
         seconds = np.where(seconds > 0, np.maximum(seconds - hidden[source - start], least), 0.0)
     return time_ticks(seconds), cost_ticks(problem, edge, seconds)
+
+
+def chosen_transfers(problem: Problem, choice: Ints) -> ChosenTransfers:
+    """All edges at once for one choice (V,) of options; the same figures as edge by edge."""
+    edges, options, topology = problem.edges, problem.options, problem.topology
+    source, target = choice[edges.source], choice[edges.target]
+    a, b = options.site[source], options.site[target]
+    width = topology.shard_width
+    k = np.where(width[a] == width[b], width[a], 1)
+    latency, rate = _links(problem, a, b)
+    size = edges.bytes / k
+    raw = np.where(a == b, 0.0, latency + size * rate)
+    seconds = raw.copy()
+    for e, hidden in enumerate(edges.hidden):
+        if hidden is not None and raw[e] > 0:
+            least = latency[e] + min(edges.chunk[e] / k[e], size[e]) * rate[e]
+            seconds[e] = max(raw[e] - hidden[source[e] - options.ptr[edges.source[e]]], least)
+    cost: Ints = np.rint(edges.weight * seconds * TICKS_PER_SECOND).astype(np.int64)
+    return ChosenTransfers(time_ticks(seconds), cost, raw)
 
 
 def raw_seconds(problem: Problem, edge: int, source: Ints, target: Ints) -> Floats:
