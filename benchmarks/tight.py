@@ -3,13 +3,13 @@
     python benchmarks/tight.py [--seconds 10] [--only TEXT] [--auto-as NAME] [--solvers auto cpsat]
     python benchmarks/tight.py --everyday 100
 
-Families chain, agent and layered, 8, 20 and 50 stages on 32, 256 and 1,024 sites, memory 1.1 times the need; the solvers
-take turns on every instance, one thread each, CP-SAT in a process that can be killed. ``--everyday`` solves that many
-instances of 20 stages on 1,024 part-full sites with ``auto`` and compares its time with that of ``tree``.
+Families chain, agent and layered, 8, 20 and 50 stages on 32, 256 and 1,024 sites, memory 1.1 times the need; the
+solvers take turns on every instance, one thread each, CP-SAT in a process that can be killed. ``--everyday`` solves
+that many instances of 20 stages on 1,024 part-full sites with ``auto`` and compares its time with that of ``tree``.
 
-Prints a line per instance and keeps every figure in ``benchmarks/results/tight.json``; a run replaces the figures that it
-measures again and leaves the others. ``--auto-as`` keeps those of ``auto`` under another name: so does the column "before",
-measured with ``auto`` as it was at commit 0a079ae, before there were prices.
+Prints a line per instance and keeps every figure in ``benchmarks/results/tight.json``; a run replaces the figures that
+it measures again and leaves the others. ``--auto-as`` keeps those of ``auto`` under another name: the column "before"
+was measured so with ``auto`` as it was at commit 0a079ae, before there were prices.
 """
 
 from __future__ import annotations

@@ -8,7 +8,8 @@
    known by then, repair walks from random starts.
 5. On a graph with cycles where no price is due, elimination over the options that are left: where no shared limit
    binds, its choice is optimal.
-6. Branch and bound on prices and local search take turns. Where memory is the only shared limit they have all the time.
+6. Branch and bound on prices, neighbourhoods solved by it, and kicks of local search take turns. Where memory is the
+   only shared limit they have all the time.
 7. Otherwise, what survives of the options is enumerated where it is small, else goes to CP-SAT in a process of its
    own, with the plan as hint.
 

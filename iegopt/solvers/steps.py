@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import math
 import random
+from collections.abc import Callable
 
 import numpy as np
 import numpy.typing as npt
@@ -13,6 +13,7 @@ from iegopt.solvers.clock import Clock
 from iegopt.solvers.evaluate import feasible, objective
 from iegopt.solvers.exact.bounding import PricedSearch
 from iegopt.solvers.exact.elimination import eliminate
+from iegopt.solvers.exact.neighbourhood import Neighbourhoods
 from iegopt.solvers.exact.prices import PRICES_PROOF, unpriceable
 from iegopt.solvers.exact.relaxation import Relaxation
 from iegopt.solvers.result import OPTIMALITY_GAP, Params, Result, Status, relative_gap
@@ -24,8 +25,10 @@ __all__ = ["Steps"]
 
 _EDGE_NEEDS, _OPTION_NEEDS = 6e-4, 3e-6
 """Seconds that prices take at least for an edge, and more per option of a stage, as measured on a server."""
-_PRICED_TURN, _SEARCH_TURN, _TURN_GROWTH = 0.5, 0.3, 1.6
-"""Seconds of branch and bound and of local search when they first take turns, and by what the turns grow."""
+_TURN, _TURN_GROWTH = 0.3, 2.0
+"""Seconds of a turn at first, and by what that of the most profitable grows."""
+_SMALL_GAP, _FIRST_TURN = 0.03, 1.5
+"""Gap after the root below which branch and bound may well close it, and the seconds that it gets to try."""
 _PRICES_SHARE = 0.3
 """Share of the time left for prices where an engine follows."""
 
@@ -49,6 +52,8 @@ class Steps:
         self.bound, self.proof = relaxed.bound, relaxation_proof(relaxed)
         self.steps = [note]
         self.search: PricedSearch | None = None
+        self.no_prices = unpriceable(self.problem)
+        self.near = Neighbourhoods(self.problem, self.rng)
         self.kicks = 0
 
     @property
@@ -74,7 +79,7 @@ class Steps:
         """Step 3."""
         for plan in first_plans(self.relaxed, self.share, self.rng, self.params.check):
             self.take(plan)
-            if self.closed:
+            if self.closed or self._prices_follow:
                 break
         self.steps.append("construction meets the bound" if self.closed else "construction")
 
@@ -82,20 +87,26 @@ class Steps:
         """Step 4, at the root."""
         if self.closed:
             return
-        reason = unpriceable(self.problem)
-        if reason is not None:
-            self.steps.append(f"no prices: {reason}")
-            return
         mask = self.survivors
-        needs = (1 + self.problem.E) * (_EDGE_NEEDS + _OPTION_NEEDS * int(mask.sum()) / max(1, self.problem.V))
-        if self.clock.left < 1.5 * needs:
+        if not self._prices_follow:
+            if self.no_prices is not None:
+                self.steps.append(f"no prices: {self.no_prices}")
             return
+        needs = self._pricing_needs(mask)
         search = PricedSearch(self.problem, mask, self.best, self.clock.slice(self.clock.left - needs))
         search.bound_root()
         search.clock = self.clock
         self.search = search
         self.steps.append(f"prices leave {int(self.survivors.sum())} of {len(mask)} options")
         self._learn()
+
+    def _pricing_needs(self, mask: npt.NDArray[np.bool_]) -> float:
+        """Seconds for a first priced bound and plan."""
+        return (1 + self.problem.E) * (_EDGE_NEEDS + _OPTION_NEEDS * int(mask.sum()) / max(1, self.problem.V))
+
+    @property
+    def _prices_follow(self) -> bool:
+        return self.no_prices is None and self.clock.left > 1.5 * self._pricing_needs(self.survivors)
 
     def _learn(self) -> None:
         """Take over what the prices have found and proven."""
@@ -132,37 +143,61 @@ class Steps:
     def take_turns(self, to_the_end: bool, search_most: float) -> None:
         """Step 6: to the end where nothing follows or memory alone couples the stages, else for a share of the time.
 
+        Branch and bound, neighbourhoods and kicks take turns; what gains most in a round gets a longer turn next.
+
         Parameters
         ----------
         search_most
             Seconds of local search in a turn at most.
         """
-        alone = self.search is not None and not _beyond_prices(self.problem)
+        if self.search is None:
+            self._kick(self.clock.slice(min(self.clock.left, search_most)))
+            return
+        alone = not _beyond_prices(self.problem)
         until = self.clock if to_the_end or alone else self.clock.slice(_PRICES_SHARE * self.clock.left)
-        pricing, searching = _PRICED_TURN, _SEARCH_TURN
+        turns: list[Callable[[Clock], None]] = [self._explore, self._neighbourhoods, self._kick]
+        seconds, rate = [_TURN] * len(turns), [0.0] * len(turns)
+        gap = relative_gap(None if self.best is None else self.best[0], self.bound)
+        if gap is not None and gap < _SMALL_GAP:
+            seconds[0] = _FIRST_TURN
         while not self.closed and until.left > 0:
-            if self.search is not None:
-                before = self.search.nodes
-                self.search.offer_best(self.best)
-                self.search.explore(until.slice(pricing))
-                self._learn()
-                if self.closed or (self.best is None and self.search.nodes == before):
+            progress = self._progress()
+            for i, turn in enumerate(turns):
+                begun = self.clock.seconds
+                turn(until.slice(seconds[i] if i == 0 else min(seconds[i], search_most)))
+                if self.closed or until.left <= 0:
                     break
-            turn = until.slice(min(searching if self.search is not None else math.inf, search_most))
-            if self.best is not None and turn.left > 0:
-                self.best, kicks = improve(self.relaxed, self.best, turn, self.rng, self.params.check)
-                self.kicks += kicks
-            if self.search is None:
+                rate[i] = (self._progress() - progress) / max(1e-6, self.clock.seconds - begun)
+                progress = self._progress()
+            best = max(range(len(turns)), key=rate.__getitem__)
+            if rate[best] <= 0 and self.best is None:
                 break
-            pricing, searching = pricing * _TURN_GROWTH, searching * _TURN_GROWTH
-        if self.search is not None:
-            self.search.offer_best(self.best)
-            self._learn()
-            self.steps.append(f"{self.search.nodes} nodes under prices")
-        self.steps.append(f"{self.kicks} kicks of local search")
+            seconds[best] *= _TURN_GROWTH
+        self.search.offer_best(self.best)
+        self._learn()
+        self.steps.append(f"{self.search.nodes} nodes under prices, {self.near.solved} neighbourhoods")
+
+    def _progress(self) -> float:
+        """What has been gained so far on either side of the gap, in ticks."""
+        return float((self.bound or 0) - (0 if self.best is None else self.best[0]))
+
+    def _explore(self, clock: Clock) -> None:
+        assert self.search is not None
+        self.search.offer_best(self.best)
+        self.search.explore(clock)
+        self._learn()
+
+    def _neighbourhoods(self, clock: Clock) -> None:
+        if self.best is not None:
+            self.best = self.near.improve(self.best, self.survivors, clock)
+
+    def _kick(self, clock: Clock) -> None:
+        if self.best is not None and clock.left > 0:
+            self.best, kicks = improve(self.relaxed, self.best, clock, self.rng, self.params.check)
+            self.kicks += kicks
 
     def result(self) -> Result:
-        note = "; ".join(self.steps)
+        note = "; ".join([*self.steps, f"{self.kicks} kicks of local search"])
         if self.best is None and self.search is not None and self.search.done:
             return Result(Status.INFEASIBLE, None, None, None, PRICES_PROOF, "auto", self.clock.seconds, note)
         known = None if self.bound is None else (self.bound, self.proof)

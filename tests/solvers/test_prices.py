@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import random
 
 import numpy as np
 import pytest
@@ -18,6 +19,7 @@ from iegopt.solvers.exact.bounding import PricedSearch
 from iegopt.solvers.exact.candidates import Candidates, candidates
 from iegopt.solvers.exact.links import LevelLink, TableLink
 from iegopt.solvers.exact.messages import UNREACHABLE
+from iegopt.solvers.exact.neighbourhood import Neighbourhoods
 from iegopt.solvers.exact.prices import PricesSolver
 from iegopt.solvers.exact.pricing import Pricing, no_split
 from iegopt.solvers.exact.weights import device_weights
@@ -184,3 +186,17 @@ def test_search_survives_any_stop() -> None:
         bounds.append(search.bound)
     assert search.value == truth.objective
     assert bounds == sorted(bounds)  # type: ignore[type-var]
+
+
+@pytest.mark.parametrize("family", ["chain", "layered"])
+def test_neighbourhoods_only_improve(family: str) -> None:
+    problem = generate(family, 20, 64, "tight", 2)  # type: ignore[arg-type]
+    first = solve(problem, "greedy", Params(time_limit=1.0))
+    assert first.objective is not None
+    assert first.choice is not None
+    near = Neighbourhoods(problem, random.Random(0))
+    value, plan = near.improve((first.objective, first.choice), problem.allowed, Clock(1.0))
+    assert near.solved > 0
+    assert value < first.objective
+    assert objective(problem, plan) == value
+    assert feasible(problem, plan)

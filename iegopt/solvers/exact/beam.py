@@ -19,9 +19,14 @@ __all__ = ["beam"]
 
 Ints = npt.NDArray[np.int64]
 
+_LEAST_WIDTH, _MOST_CELLS = 4, 40_000
+"""Plans · options of a stage above which fewer plans are kept than asked for, but never fewer than so many."""
+
 
 def beam(c: Candidates, passed: Passed, own: int, width: int) -> Ints:
-    """At most ``width`` plans that keep every memory (shared weights left out); maybe none.
+    """At most ``width`` plans that keep every memory, shared weights left out; maybe none.
+
+    Fewer are kept on the way where a stage has very many options.
 
     Parameters
     ----------
@@ -30,11 +35,12 @@ def beam(c: Candidates, passed: Passed, own: int, width: int) -> Ints:
 
     Returns
     -------
-    (plans, V) candidate indices, the best guess first.
+    (plans, V) candidate indices, the cheapest first (penalties of affinities left out).
     """
     chosen = np.full((1, c.V), -1, dtype=np.int64)
     score = np.zeros(1, dtype=np.int64)
     free = c.capacity[None, :].copy()
+    widest = max(part.stop - part.start for part in c.of)
     around: list[list[tuple[int, int, bool]]] = [[] for _ in range(c.V)]
     for e in c.forest.dropped:
         u, v = c.ends[e]
@@ -60,7 +66,8 @@ def beam(c: Candidates, passed: Passed, own: int, width: int) -> Ints:
         for devices in c.devices[:, part]:
             fits &= free[:, devices] >= c.share[part]
         total = np.where(fits, np.minimum(total, UNREACHABLE), UNREACHABLE).ravel()
-        best = np.argpartition(total, width)[:width] if len(total) > width else np.arange(len(total))
+        kept = min(width, max(_LEAST_WIDTH, _MOST_CELLS // widest))
+        best = np.argpartition(total, kept)[:kept] if len(total) > kept else np.arange(len(total))
         best = best[total[best] < UNREACHABLE // 2]
         best = best[np.argsort(total[best], kind="stable")]
         if not best.size:
@@ -74,4 +81,8 @@ def beam(c: Candidates, passed: Passed, own: int, width: int) -> Ints:
             free[np.arange(len(plan)), devices[option]] -= c.share[part][option]
             free[:, -1] = c.capacity[-1]
     plans: Ints = chosen + np.array([part.start for part in c.of])
-    return plans
+    cost = c.cost[plans].sum(axis=1)
+    for link, (u, v) in zip(c.links, c.ends, strict=True):
+        if link is not None:
+            cost += link.rows(chosen[:, u], True)[np.arange(len(plans)), chosen[:, v]]
+    return np.asarray(plans[np.argsort(cost, kind="stable")])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import heapq
 import itertools
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -16,7 +15,7 @@ from iegopt.solvers.clock import Clock
 from iegopt.solvers.evaluate import feasible, objective
 from iegopt.solvers.exact.beam import beam
 from iegopt.solvers.exact.branching import Branching, propagate
-from iegopt.solvers.exact.candidates import Candidates, candidates
+from iegopt.solvers.exact.candidates import Candidates, above_any_plan, candidates
 from iegopt.solvers.exact.messages import UNREACHABLE
 from iegopt.solvers.exact.pricing import Priced, Pricing, no_split
 
@@ -26,8 +25,8 @@ Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
 
-_PHASES, _PHASE_STEPS, _STEPS = 10, 12, 14
-"""Phases of the root at most, steps in each, and steps of another node."""
+_PHASES, _FIRST_STEPS, _STEPS = 12, (1, 6), 14
+"""Phases of the root at most, steps in its first ones, and steps in every other phase and node."""
 _LENGTH, _ROOT_DECAY = 0.5, 0.85
 """Step length to start with, and by what the root's shrinks from 1 with every phase."""
 _WORTH, _FAR = 0.03, 0.1
@@ -39,7 +38,7 @@ _BATCH_SHARE, _PACE = 0.3, 1e-5
 _ROOT_WIDTH, _WIDTH = 48, 24
 _SHRUNK = 0.7
 """Share of the options left below which the root is laid out again."""
-_PRICED_PLANS = 8
+_PRICED_PLANS = 3
 """Plans of a beam that are priced in full."""
 
 
@@ -85,7 +84,7 @@ class PricedSearch:
         self.marginals = np.where(mask, -UNREACHABLE, UNREACHABLE)
         self.nodes = 0
         self._started = False
-        self._target = _dearest(problem, mask)
+        self._target = above_any_plan(problem, mask)
         self._number = itertools.count()
         self._open: list[_Node] = []
         self._doing: list[int] = []
@@ -130,6 +129,7 @@ class PricedSearch:
         """The root's bound, its pruning, and plans from its prices, in phases over ever fewer options."""
         c = self._c
         self._started = True
+        self.nodes = 1
         keep = propagate(c, np.ones(len(c.option), dtype=np.bool_))
         price, split = np.zeros((len(c.capacity), 1)), tuple(no_split(c, 1))
         bound = -UNREACHABLE
@@ -140,8 +140,10 @@ class PricedSearch:
                 split = _rows(c, split, keep)
                 c, keep = c.restrict(keep), np.ones(int(keep.sum()), dtype=np.bool_)
             before, upper = bound, self.upper
+            early = phase < len(_FIRST_STEPS)
+            steps = _FIRST_STEPS[phase] if early else _STEPS
             pricing = Pricing(c, keep[:, None], price, split)
-            priced = pricing.run(lambda: self.upper, _PHASE_STEPS, _ROOT_DECAY**phase, self._offer(c), self._late)
+            priced = pricing.run(lambda: self.upper, steps, _ROOT_DECAY**phase, self._offer(c), self._late)
             price, split, bound = priced.price, priced.split, max(bound, int(priced.bound[0]))
             for plan in beam(c, priced.passed, 0, _ROOT_WIDTH)[:_PRICED_PLANS]:
                 self.offer(c.option[plan])
@@ -150,9 +152,9 @@ class PricedSearch:
                 return
             keep = propagate(c, keep & (self.marginals[c.option] < self.upper))
             missing = min(self.upper - bound, int(_FAR * abs(bound)))
-            if (bound - before < _WORTH * missing and self.upper == upper) or self._late():
+            slow = bound - before < _WORTH * missing and self.upper == upper
+            if (slow and not early) or self._late():
                 break
-        self.nodes += 1
         if keep is not None:
             self._narrow(c, keep, priced, bound)
 
@@ -303,17 +305,3 @@ class PricedSearch:
 def _rows(c: Candidates, split: Sequence[Ints], keep: Bools) -> tuple[Ints, ...]:
     """The parts of a split that belong to the candidates in a mask."""
     return tuple(part[keep[c.of[c.ends[e][0]]]] for e, part in zip(c.forest.dropped, split, strict=True))
-
-
-def _dearest(problem: Problem, mask: Bools) -> int:
-    """One tick above the cost of any plan, roughly: the sum of what is dearest."""
-    options, topology, edges = problem.options, problem.topology, problem.edges
-    dear = np.zeros(problem.V, dtype=np.int64)
-    np.maximum.at(dear, options.stage[mask], options.cost[mask])
-    pair = topology.pair_latency
-    latency = max(float(x.max(initial=0)) for x in ((pair,) if pair is not None else topology.latency))
-    rates = topology.pair_seconds_per_byte
-    rate = max(float(x.max(initial=0)) for x in ((rates,) if rates is not None else topology.seconds_per_byte))
-    seconds = float((edges.weight * (latency + edges.bytes * rate)).sum())
-    penalties = sum(max(0, rule.penalty) for rule in problem.affinities)
-    return int(dear.sum()) + math.ceil(seconds * 1e9) + penalties + problem.E + 1

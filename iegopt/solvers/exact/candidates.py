@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
-from iegopt.problem.arrays import NO_LIMIT, Problem
+from iegopt.problem.arrays import NO_LIMIT, TICKS_PER_SECOND, Problem
 from iegopt.problem.topology import Topology
 from iegopt.problem.transfer import edge_ticks
 from iegopt.solvers.exact.links import LevelLink, Link, SiteTree, TableLink
 from iegopt.solvers.exact.messages import UNREACHABLE
 from iegopt.solvers.exact.relaxation import Forest, spanning_forest
 
-__all__ = ["Candidates", "candidates", "follows_tree", "table_cells"]
+__all__ = ["Candidates", "above_any_plan", "candidates", "follows_tree", "table_cells"]
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
@@ -143,6 +144,20 @@ def table_cells(problem: Problem) -> int:
     count = np.bincount(problem.options.stage[problem.allowed], minlength=problem.V).tolist()
     ends = zip(problem.edges.source.tolist(), problem.edges.target.tolist(), strict=True)
     return sum(count[u] * count[v] for e, (u, v) in enumerate(ends) if not follows_tree(problem, e))
+
+
+def above_any_plan(problem: Problem, mask: Bools) -> int:
+    """Ticks above the objective of any plan: the sum of what is dearest everywhere."""
+    options, topology, edges = problem.options, problem.topology, problem.edges
+    dear = np.zeros(problem.V, dtype=np.int64)
+    np.maximum.at(dear, options.stage[mask], options.cost[mask])
+    pair = topology.pair_latency
+    latency = max(float(x.max(initial=0)) for x in ((pair,) if pair is not None else topology.latency))
+    rates = topology.pair_seconds_per_byte
+    rate = max(float(x.max(initial=0)) for x in ((rates,) if rates is not None else topology.seconds_per_byte))
+    seconds = float((edges.weight * (latency + edges.bytes * rate)).sum())
+    penalties = sum(max(0, rule.penalty) for rule in problem.affinities)
+    return int(dear.sum()) + math.ceil(seconds * TICKS_PER_SECOND) + penalties + problem.E + 1
 
 
 def _slices(count: Sequence[int]) -> tuple[slice, ...]:
