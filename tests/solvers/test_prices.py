@@ -200,3 +200,19 @@ def test_neighbourhoods_only_improve(family: str) -> None:
     assert value < first.objective
     assert objective(problem, plan) == value
     assert feasible(problem, plan)
+
+
+def test_prices_of_the_last_solve_give_nearly_its_bound_at_once() -> None:
+    problem = generate("chain", 20, 64, "tight", 3)
+    first = PricedSearch(problem, problem.allowed, None, Clock(math.inf))
+    first.bound_root()
+    assert first.price.max() > 0
+    cold = PricedSearch(problem, problem.allowed, None, Clock(math.inf))
+    warm = PricedSearch(problem, problem.allowed, None, Clock(math.inf), first.price)
+    cold.bound_root(1)
+    warm.bound_root(1)
+    assert cold.bound is not None
+    assert warm.bound is not None
+    assert first.bound is not None
+    assert warm.bound > cold.bound
+    assert warm.bound >= 0.99 * first.bound

@@ -12,12 +12,12 @@ import numpy.typing as npt
 
 from iegopt.problem.arrays import Problem
 from iegopt.solvers.clock import Clock
-from iegopt.solvers.evaluate import feasible, objective
 from iegopt.solvers.exact.beam import beam
+from iegopt.solvers.exact.best_plan import BestPlan
 from iegopt.solvers.exact.branching import Branching, propagate
 from iegopt.solvers.exact.candidates import Candidates, above_any_plan, candidates
 from iegopt.solvers.exact.messages import UNREACHABLE
-from iegopt.solvers.exact.pricing import Priced, Pricing, no_split
+from iegopt.solvers.exact.pricing import Priced, Pricing, no_split, split_rows
 
 __all__ = ["PricedSearch"]
 
@@ -34,7 +34,7 @@ _WORTH, _FAR = 0.03, 0.1
 _BATCH, _BATCH_CELLS = 32, 60_000
 """Nodes at a time, and nodes · options at a time."""
 _BATCH_SHARE, _PACE = 0.3, 1e-5
-"""Share of the time left that a batch may take, and seconds per node · option before any was measured."""
+"""Share of the time left for a batch, and seconds per node · option before any was measured."""
 _ROOT_WIDTH, _WIDTH = 48, 24
 _SHRUNK = 0.7
 """Share of the options left below which the root is laid out again."""
@@ -54,7 +54,7 @@ class _Node:
     children: list[tuple[int, Bools]] = field(compare=False)
 
 
-class PricedSearch:
+class PricedSearch(BestPlan):
     """The search of one problem; ``value``, ``plan`` and ``bound`` hold at any moment.
 
     Parameters
@@ -63,11 +63,13 @@ class PricedSearch:
         Options that take part: a plan that uses another is no better than ``value``.
     best
         (objective, plan) to beat, or ``None``.
+    price (D,)
+        To start from, as in the attribute: the prices of a solve on nearly the same cluster save steps.
 
     Attributes
     ----------
-    value, plan
-        The best plan known, ``None`` before there is one.
+    price (D,)
+        Ticks for the whole memory of every device at the root: what its last byte saves, times its bytes.
     bound
         Ticks: no plan costs less, ``value`` once that is proven optimal; ``None`` where nothing is known.
     marginals (O,)
@@ -76,19 +78,23 @@ class PricedSearch:
         Bounded so far.
     """
 
-    def __init__(self, problem: Problem, mask: Bools, best: tuple[int, Ints] | None, clock: Clock) -> None:
-        self.problem = problem
+    def __init__(
+        self,
+        problem: Problem,
+        mask: Bools,
+        best: tuple[int, Ints] | None,
+        clock: Clock,
+        price: Floats | None = None,
+    ) -> None:
+        super().__init__(problem, best, above_any_plan(problem, mask))
         self.clock = clock
-        self.value: int | None = None if best is None else best[0]
-        self.plan: Ints | None = None if best is None else best[1]
+        self.price = np.zeros(problem.topology.D) if price is None else price.copy()
         self.marginals = np.where(mask, -UNREACHABLE, UNREACHABLE)
         self.nodes = 0
         self._started = False
-        self._target = above_any_plan(problem, mask)
         self._number = itertools.count()
         self._open: list[_Node] = []
         self._doing: list[int] = []
-        self._seen: set[bytes] = set()
         self._pace = _PACE
         self._c = candidates(problem, mask)
         self._branching = Branching.of(self._c)
@@ -108,42 +114,26 @@ class PricedSearch:
             bounds.append(self.value)
         return min(bounds, default=None)
 
-    @property
-    def upper(self) -> int:
-        """The best plan's objective, or one above that of any plan."""
-        return self._target if self.value is None else self.value
-
-    def offer(self, plan: Ints) -> bool:
-        """Take a plan (V,) of the problem's options where it is feasible and better."""
-        seen = plan.tobytes()
-        if seen in self._seen:
-            return False
-        self._seen.add(seen)
-        value = objective(self.problem, plan)
-        if (self.value is not None and value >= self.value) or not feasible(self.problem, plan):
-            return False
-        self.value, self.plan = value, plan
-        return True
-
     def bound_root(self, phases: int = _PHASES) -> None:
         """The root's bound, its pruning, and plans from its prices, in phases over ever fewer options."""
         c = self._c
         self._started = True
         self.nodes = 1
         keep = propagate(c, np.ones(len(c.option), dtype=np.bool_))
-        price, split = np.zeros((len(c.capacity), 1)), tuple(no_split(c, 1))
+        price, split = np.append(self.price[c.used], 0.0)[:, None], tuple(no_split(c, 1))
         bound = -UNREACHABLE
         for phase in range(phases):
             if keep is None:
                 return
             if phase == 0 or keep.sum() < _SHRUNK * len(keep):
-                split = _rows(c, split, keep)
+                split = split_rows(c, split, keep)
                 c, keep = c.restrict(keep), np.ones(int(keep.sum()), dtype=np.bool_)
             before, upper = bound, self.upper
             early = phase < len(_FIRST_STEPS)
             steps = _FIRST_STEPS[phase] if early else _STEPS
             pricing = Pricing(c, keep[:, None], price, split)
             priced = pricing.run(lambda: self.upper, steps, _ROOT_DECAY**phase, self._offer(c), self._late)
+            self.price[c.used] = priced.price[:-1, 0]
             price, split, bound = priced.price, priced.split, max(bound, int(priced.bound[0]))
             for plan in beam(c, priced.passed, 0, _ROOT_WIDTH)[:_PRICED_PLANS]:
                 self.offer(c.option[plan])
@@ -168,7 +158,7 @@ class PricedSearch:
         self._c = c = candidates(self.problem, self._mask(wide.option[left]))
         self._branching = Branching.of(c)
         price = np.append(priced.price[np.searchsorted(wide.used, c.used)], [[0.0]], axis=0)
-        split = _rows(wide, priced.split, left)
+        split = split_rows(wide, priced.split, left)
         whole = np.ones(len(c.option), dtype=np.bool_)
         if self._single(whole):
             return
@@ -187,10 +177,8 @@ class PricedSearch:
 
     def offer_best(self, best: tuple[int, Ints] | None) -> None:
         """Take a feasible (objective, plan) found elsewhere where it is better."""
-        if best is not None and (self.value is None or best[0] < self.value):
-            self.value, self.plan = best
-            if self._open and self._open[0].bound >= best[0]:
-                self._open.clear()
+        if best is not None and self.take(best) and self._open and self._open[0].bound >= best[0]:
+            self._open.clear()
 
     def survivors(self) -> Bools:
         """(O,) options that a plan better than the best known can use, by the root's min-marginals, and that plan's."""
@@ -300,8 +288,3 @@ class PricedSearch:
 
     def _late(self) -> bool:
         return self.clock.left <= 0
-
-
-def _rows(c: Candidates, split: Sequence[Ints], keep: Bools) -> tuple[Ints, ...]:
-    """The parts of a split that belong to the candidates in a mask."""
-    return tuple(part[keep[c.of[c.ends[e][0]]]] for e, part in zip(c.forest.dropped, split, strict=True))

@@ -29,7 +29,7 @@ from iegopt.solvers.exact.links import Link
 from iegopt.solvers.exact.messages import UNREACHABLE
 from iegopt.solvers.exact.weights import device_weights
 
-__all__ = ["Passed", "Priced", "Pricing", "no_split"]
+__all__ = ["Passed", "Priced", "Pricing", "no_split", "split_rows"]
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -268,6 +268,11 @@ def no_split(candidates: Candidates, nodes: int) -> list[Ints]:
     """A = 0 for every edge that closes a cycle: all of it falls on its target."""
     sources = [candidates.of[candidates.ends[e][0]] for e in candidates.forest.dropped]
     return [np.zeros((part.stop - part.start, nodes), dtype=np.int64) for part in sources]
+
+
+def split_rows(c: Candidates, split: Sequence[Ints], keep: Bools) -> tuple[Ints, ...]:
+    """The parts of a split that belong to the candidates in a mask."""
+    return tuple(part[keep[c.of[c.ends[e][0]]]] for e, part in zip(c.forest.dropped, split, strict=True))
 
 
 def _link(candidates: Candidates, edge: int) -> Link:
