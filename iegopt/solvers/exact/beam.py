@@ -81,8 +81,4 @@ def beam(c: Candidates, passed: Passed, own: int, width: int) -> Ints:
             free[np.arange(len(plan)), devices[option]] -= c.share[part][option]
             free[:, -1] = c.capacity[-1]
     plans: Ints = chosen + np.array([part.start for part in c.of])
-    cost = c.cost[plans].sum(axis=1)
-    for link, (u, v) in zip(c.links, c.ends, strict=True):
-        if link is not None:
-            cost += link.rows(chosen[:, u], True)[np.arange(len(plans)), chosen[:, v]]
-    return np.asarray(plans[np.argsort(cost, kind="stable")])
+    return np.asarray(plans[np.argsort(c.cost_of(plans), kind="stable")])

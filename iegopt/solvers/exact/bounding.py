@@ -136,7 +136,7 @@ class PricedSearch(BestPlan):
             self.price[c.used] = priced.price[:-1, 0]
             price, split, bound = priced.price, priced.split, max(bound, int(priced.bound[0]))
             for plan in beam(c, priced.passed, 0, _ROOT_WIDTH)[:_PRICED_PLANS]:
-                self.offer(c.option[plan])
+                self._offer(c)(plan)
             self._raise_marginals(c, keep, priced.marginals[:, 0])
             if bound >= min(self.upper, UNREACHABLE // 2):
                 return
@@ -242,7 +242,7 @@ class PricedSearch(BestPlan):
         if alive.size and not self._late():
             column = int(alive[priced.bound[alive].argmin()])
             for plan in beam(c, priced.passed, column, _WIDTH)[:_PRICED_PLANS]:
-                self.offer(c.option[plan])
+                self._offer(c)(plan)
         n = len(union)
         for b, (left, node) in enumerate(jobs):
             marginals, mass = np.full(n, UNREACHABLE), np.zeros(n)
@@ -282,7 +282,8 @@ class PricedSearch(BestPlan):
 
     def _offer(self, c: Candidates) -> Callable[[Ints], None]:
         def take(plan: Ints) -> None:
-            self.offer(c.option[plan])
+            if c.cost_of(plan[None, :])[0] < self.upper:
+                self.offer(c.option[plan])
 
         return take
 

@@ -64,6 +64,15 @@ class Candidates:
     def V(self) -> int:
         return len(self.of)
 
+    def cost_of(self, plans: Ints) -> Ints:
+        """(P,) ticks of options and edges of plans (P, V), without penalties; ``UNREACHABLE`` where two clash."""
+        total = self.cost[plans].sum(axis=1)
+        local = plans - np.array([part.start for part in self.of])
+        for link, (u, v) in zip(self.links, self.ends, strict=True):
+            if link is not None:
+                total = np.minimum(total + link.pairs(local[:, u], local[:, v]), UNREACHABLE)
+        return np.asarray(total)
+
     def restrict(self, keep: Bools) -> Candidates:
         """The candidates in a mask (n,), with tables for the edges that have become small."""
         rows = np.flatnonzero(keep)

@@ -47,6 +47,9 @@ class Link(Protocol):
     def rows(self, chosen: Ints, forward: bool) -> Ints:
         """(B, m) cost between one option (B,) of the near end for every node and all of the far end."""
 
+    def pairs(self, source: Ints, target: Ints) -> Ints:
+        """(P,) cost between an option (P,) of the source and one of the target."""
+
 
 class TableLink:
     """All pairs: ``table`` (options of the source, options of the target) ticks."""
@@ -62,6 +65,9 @@ class TableLink:
 
     def rows(self, chosen: Ints, forward: bool) -> Ints:
         return np.asarray(self.table[chosen] if forward else self.table.T[chosen])
+
+    def pairs(self, source: Ints, target: Ints) -> Ints:
+        return np.asarray(self.table[source, target])
 
 
 class SiteTree:
@@ -164,6 +170,9 @@ class LevelLink:
         if self._some_apart:
             rows[(at[:, None] == far[None, :]) & self.apart[at][:, None]] = UNREACHABLE
         return rows
+
+    def pairs(self, source: Ints, target: Ints) -> Ints:
+        return np.asarray(self.rows(source, True)[np.arange(len(source)), target])
 
     @cached_property
     def _some_apart(self) -> bool:
