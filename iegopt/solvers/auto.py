@@ -49,6 +49,8 @@ DEFAULT_LIMIT = 60.0
 """Seconds, where no limit is given."""
 _ENUMERATION_NEEDS, _ENGINE_NEEDS = 0.02, 0.8
 """Seconds that must be left for trying all combinations, and for an engine, to be worth the start."""
+_COMBINATION_NEEDS = 2.5e-6
+"""Seconds that a combination takes per stage, as measured on one core of a server."""
 _ENGINE_GRACE = 0.1
 """Share of the time left that an engine may be late before it is killed."""
 _SEARCH_SHARE, _SEARCH_MOST = 0.3, 2.0
@@ -77,7 +79,7 @@ class AutoSolver:
         proven = relaxed_result(relaxed, self.name, clock.start)
         if proven.status is not Status.UNKNOWN:
             return proven
-        if clock.left > _ENUMERATION_NEEDS and _enumerable(problem, problem.allowed):
+        if _enumerable(problem, problem.allowed, clock):
             done = outcome(relaxed, first, self.name, clock, f"{proven.note}; few combinations")
             mask = problem.allowed if first is None else relaxed.prune(first[0])
             return _finish(mask, done, params, clock, problem)
@@ -87,7 +89,9 @@ class AutoSolver:
         run.price()
         run.find_feasible()
         run.eliminate()
-        enumerated = clock.left > _ENUMERATION_NEEDS and _enumerable(problem, run.survivors)
+        enumerated = (
+            run.search is None and clock.left > _ENUMERATION_NEEDS and _enumerable(problem, run.survivors, clock)
+        )
         if not run.closed and not enumerated:
             run.take_turns(clock.left <= _ENGINE_NEEDS, _SEARCH_MOST)
         done = run.result()
@@ -102,7 +106,7 @@ def _finish(mask: npt.NDArray[np.bool_], done: Result, params: Params, clock: Cl
     note = f"{done.note}; {len(kept)} of {len(mask)} options survive"
     hint = None if done.choice is None else np.searchsorted(kept, done.choice)
     try:
-        if _enumerable(problem, mask):
+        if _enumerable(problem, mask, clock):
             result = Brute().solve(small, dataclasses.replace(params, time_limit=max(0.0, clock.left)), hint)
         else:
             reason = "no time left" if clock.left < _ENGINE_NEEDS / 2 else CpSat().supports(small)
@@ -132,10 +136,12 @@ def _finish(mask: npt.NDArray[np.bool_], done: Result, params: Params, clock: Cl
     return Result(status, choice, value, bound, proof, "auto", clock.seconds, note, result.stats)
 
 
-def _enumerable(problem: Problem, mask: npt.NDArray[np.bool_]) -> bool:
-    """Whether the combinations of the options in a mask are few enough to try all."""
+def _enumerable(problem: Problem, mask: npt.NDArray[np.bool_], clock: Clock) -> bool:
+    """Whether the combinations of the options in a mask are few enough to try all in the time left."""
     counts = np.bincount(problem.options.stage[mask], minlength=problem.V).tolist()
-    return bool(math.prod(counts) <= min(_ENUMERATED, _ENUMERATED_CELLS // max(1, problem.topology.D)))
+    combinations = math.prod(counts)
+    few = combinations <= min(_ENUMERATED, _ENUMERATED_CELLS // max(1, problem.topology.D))
+    return bool(few and clock.left > _ENUMERATION_NEEDS + _COMBINATION_NEEDS * combinations * problem.V)
 
 
 def _relaxation_seconds(problem: Problem) -> float:

@@ -79,7 +79,7 @@ class Steps:
         """Step 3."""
         for plan in first_plans(self.relaxed, self.share, self.rng, self.params.check):
             self.take(plan)
-            if self.closed or self._prices_follow:
+            if self.closed or self._time_for_prices(self.problem.allowed):
                 break
         self.steps.append("construction meets the bound" if self.closed else "construction")
 
@@ -87,10 +87,13 @@ class Steps:
         """Step 4, at the root."""
         if self.closed:
             return
+        if self.no_prices is not None:
+            self.steps.append(f"no prices: {self.no_prices}")
+            return
+        if self.clock.left < 1.5 * _EDGE_NEEDS * self.problem.E:
+            return
         mask = self.survivors
-        if not self._prices_follow:
-            if self.no_prices is not None:
-                self.steps.append(f"no prices: {self.no_prices}")
+        if not self._time_for_prices(mask):
             return
         needs = self._pricing_needs(mask)
         search = PricedSearch(self.problem, mask, self.best, self.clock.slice(self.clock.left - needs))
@@ -104,9 +107,8 @@ class Steps:
         """Seconds for a first priced bound and plan."""
         return (1 + self.problem.E) * (_EDGE_NEEDS + _OPTION_NEEDS * int(mask.sum()) / max(1, self.problem.V))
 
-    @property
-    def _prices_follow(self) -> bool:
-        return self.no_prices is None and self.clock.left > 1.5 * self._pricing_needs(self.survivors)
+    def _time_for_prices(self, mask: npt.NDArray[np.bool_]) -> bool:
+        return self.no_prices is None and self.clock.left > 1.5 * self._pricing_needs(mask)
 
     def _learn(self) -> None:
         """Take over what the prices have found and proven."""

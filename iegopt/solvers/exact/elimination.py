@@ -9,6 +9,7 @@ The order is chosen greedily by the size of the next table, before any table is 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -24,6 +25,8 @@ Ints = npt.NDArray[np.int64]
 
 MAX_CELLS = 4_000_000
 """Cells of the largest table, 32 MB; beyond it elimination does not apply."""
+_CELL_NEEDS = 2e-8
+"""Seconds that a cell takes, as measured on one core of a server."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,7 +67,7 @@ def eliminate(problem: Problem, mask: npt.NDArray[np.bool_], clock: Clock) -> El
         return None
     ends = list(zip(problem.edges.source.tolist(), problem.edges.target.tolist(), strict=True))
     order = _order(ends, sizes)
-    if order is None:
+    if order is None or clock.left < _CELL_NEEDS * sum(_cells(sizes, stage, near) for stage, near in order):
         return None
     tables = [_Table((v,), problem.options.cost[domain]) for v, domain in enumerate(domains)]
     for e, (u, v) in enumerate(ends):
@@ -100,7 +103,7 @@ def _order(ends: list[tuple[int, int]], sizes: list[int]) -> list[tuple[int, tup
         around[v].add(u)
     order: list[tuple[int, tuple[int, ...]]] = []
     while around:
-        cells = {v: sizes[v] * math.prod(sizes[n] for n in near) for v, near in around.items()}
+        cells = {v: _cells(sizes, v, near) for v, near in around.items()}
         stage = min(cells, key=lambda v: (cells[v], v))
         if cells[stage] > MAX_CELLS:
             return None
@@ -109,6 +112,10 @@ def _order(ends: list[tuple[int, int]], sizes: list[int]) -> list[tuple[int, tup
             around[n] = (around[n] | near) - {n, stage}
         order.append((stage, tuple(sorted(near))))
     return order
+
+
+def _cells(sizes: list[int], stage: int, near: Iterable[int]) -> int:
+    return sizes[stage] * math.prod(sizes[n] for n in near)
 
 
 def _spread(table: _Table, scope: tuple[int, ...], sizes: list[int]) -> Ints:
