@@ -129,7 +129,7 @@ class Steps:
     def eliminate(self) -> None:
         """Step 5: options above the plan at hand are in no better one, so the lesser of both is a bound."""
         priced = self.search is not None and self.search.priced
-        if self.closed or priced or not self.relaxed.forest.dropped:
+        if self.closed or priced or not self.relaxed.forest.dropped or self.clock.left <= 0:
             return
         mask = self.survivors
         found = eliminate(self.problem, mask, self.clock)
