@@ -43,6 +43,8 @@ class Options:
     weight_key, weight_share (O,)
         Weights shared by every stage that uses the same key: counted once per key on each device of
         the site. Key −1: none. Equal keys mean equal site and equal share.
+    kv_share (O,)
+        The part of ``share`` that is KV cache; ``None``: none anywhere. Only ``peak_memory`` reads it.
     """
 
     ptr: Ints
@@ -53,6 +55,7 @@ class Options:
     share: Ints
     weight_key: Ints
     weight_share: Ints
+    kv_share: Ints | None = None
 
     def of(self, stage: int) -> slice:
         """The options of one stage, as a slice into the option arrays."""
@@ -79,6 +82,9 @@ class Edges:
     hidden
         Per edge ``None``, or (options of the source,) seconds of transfer that the producer hides:
         t(a, b) = max(raw − hidden, latency + min(chunk, bytes)/bandwidth).
+    hands_on (E,)
+        Edges over which the target takes over the source's KV cache, at most one into a stage; ``None``: no edge.
+        Only ``peak_memory`` reads it.
     """
 
     source: Ints
@@ -88,6 +94,10 @@ class Edges:
     chunk: npt.NDArray[np.float64]
     hidden: tuple[npt.NDArray[np.float64] | None, ...]
     kind: tuple[str, ...] = ()
+    hands_on: npt.NDArray[np.bool_] | None = None
+
+    def is_data(self, edge: int) -> bool:
+        return not self.kind or self.kind[edge] != "control"
 
 
 @dataclass(frozen=True)
@@ -107,14 +117,22 @@ class Affinity:
 
 @dataclass(frozen=True, eq=False)
 class Problem:
-    """Minimise Σ option costs + Σ edge costs + Σ penalties of broken preferred affinities, subject to
+    """Minimise Σ option costs + Σ edge costs + Σ penalties of broken preferred affinities
+    + ``makespan_weight`` · max finish, subject to
 
     - one option per stage;
     - ``time ≤ sla[v]``;
     - per device, Σ shares + Σ distinct weight shares ≤ ``capacity``;
     - required affinities;
     - finish(v) ≤ min(``finish_by[v]``, ``deadline``), finish along the DAG of time + transfer;
-    - Σ time over ``budget_stages`` ≤ ``budget``.
+    - Σ time over ``budget_stages`` ≤ ``budget``;
+    - with ``no_overlap``, stages on a common device run one after the other. Start times are then part of the
+      answer; without it every stage starts as soon as its inputs are there.
+
+    With ``peak_memory`` the memory of a device is limited at every moment instead of in sum. A stage holds its share
+    from its start until the last of its in-place consumers ends: itself, and the targets of its data edges on the
+    same site. Over an edge that ``hands_on``, both ends on one site, the smaller of the two KV shares is one
+    copy: the target counts it only once the source has let go of its own. Shared weights stay throughout.
 
     Attributes
     ----------
@@ -126,6 +144,8 @@ class Problem:
         A topological order of the stages.
     meta
         What the compiler wants back at decode (never read by a solver).
+    makespan_weight
+        ≥ 0, counted in millionths: ``makespan_cost``.
     """
 
     name: str
@@ -144,6 +164,22 @@ class Problem:
     budget_stages: tuple[int, ...]
     order: Ints
     meta: dict[str, Any] = field(default_factory=dict)
+    makespan_weight: float = 0.0
+    no_overlap: bool = False
+    peak_memory: bool = False
+
+    @property
+    def timed(self) -> bool:
+        """Whether anything but a limit depends on when stages run."""
+        return self.makespan_weight > 0 or self.no_overlap or self.peak_memory
+
+    @property
+    def makespan_millionths(self) -> int:
+        return round(self.makespan_weight * 10**6)
+
+    def makespan_cost(self, makespan: int) -> int:
+        """⌈weight · makespan⌉ in ticks, the weight rounded to millionths."""
+        return -(-self.makespan_millionths * int(makespan) // 10**6)
 
     @property
     def V(self) -> int:

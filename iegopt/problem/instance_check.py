@@ -11,6 +11,14 @@ sites and stages. Optional extensions are named in a top-level list ``extensions
 ``weights``         ``stages[i].options.weights = {"key": [text or null], "memory": [bytes]}``: counted once per
                     key and site, spread evenly over the site's devices
 ``parallel_shards`` transfers between two gangs of k devices move bytes/k
+``makespan_weight`` top-level number w ≥ 0, a multiple of 10⁻⁶: the objective adds w · the end of the last stage
+``no_overlap``      stages that share a device must not overlap in time; an answer places every stage with a ``start``
+                    in seconds, and ends are counted from the starts
+``peak_memory``     memory is limited at every moment: a stage holds its own from its start until its last consumer
+                    on the same site over a data edge has ended (or itself). Optional
+                    ``stages[i].options.kv = [bytes]``, the part of the memory that is KV cache, and
+                    ``edges[i].hands_on`` (true for one edge into a stage at most): with both ends on one site the
+                    smaller of the two KV caches is counted at the target only after the source has let go of its own
 ==================  ==========================================================================================
 """
 
@@ -29,7 +37,9 @@ from iegopt.units import shown
 __all__ = ["EXTENSIONS", "FORMAT", "KINDS", "check_instance"]
 
 FORMAT = "iegopt-instance/1"
-EXTENSIONS = ("overlap", "finish_by", "budget", "weights", "parallel_shards")
+EXTENSIONS = (
+    "overlap", "finish_by", "budget", "weights", "parallel_shards", "makespan_weight", "no_overlap", "peak_memory",
+)  # fmt: skip
 KINDS = ("data", "control")
 
 _REQUIRED = ("format", "devices", "sites", "links", "stages")
@@ -54,8 +64,8 @@ def check_instance(document: object, file: str) -> dict[str, Any]:
     for i, name in enumerate(extensions):
         if name not in EXTENSIONS:
             read.fail(f"extensions[{i}]", f"unknown extension {shown(name)}. Known: {', '.join(EXTENSIONS)}")
-    budget = ("budget",) if "budget" in extensions else ()
-    read.mapping(document, "", _REQUIRED, (*_OPTIONAL, "extensions", *budget))
+    extra = [name for name in ("budget", "makespan_weight") if name in extensions]
+    read.mapping(document, "", _REQUIRED, (*_OPTIONAL, "extensions", *extra))
     if "name" in document and not isinstance(document["name"], str):
         read.fail("name", f"{shown(document['name'])}: expected a text")
 
@@ -69,7 +79,9 @@ def check_instance(document: object, file: str) -> dict[str, Any]:
     _check_affinity(read, document.get("affinity", []), len(stages))
     if document.get("deadline") is not None:
         read.number(document["deadline"], "deadline")
-    if budget:
+    if "makespan_weight" in extensions:
+        read.number(document.get("makespan_weight"), "makespan_weight")
+    if "budget" in extensions:
         rule = read.mapping(document.get("budget"), "budget", ("limit", "stages"))
         read.number(rule["limit"], "budget.limit")
         _check_stage_set(read, rule["stages"], "budget.stages", len(stages))
@@ -157,7 +169,7 @@ def _check_stages(read: JsonReader, value: object, sites: int, extensions: list[
         for limit in ("sla", "finish_by"):
             if stage.get(limit) is not None:
                 read.number(stage[limit], f"{where}.{limit}")
-        _check_options(read, stage["options"], f"{where}.options", sites, "weights" in extensions)
+        _check_options(read, stage["options"], f"{where}.options", sites, extensions)
     seen: dict[str, int] = {}
     for v, stage in enumerate(stages):
         name = read.text(stage["id"], f"stages[{v}].id")
@@ -167,8 +179,9 @@ def _check_stages(read: JsonReader, value: object, sites: int, extensions: list[
     return stages
 
 
-def _check_options(read: JsonReader, value: object, where: str, sites: int, weights: bool) -> None:
-    options = read.mapping(value, where, ("site", "variant", "cost", "time", "memory"), ("weights",) if weights else ())
+def _check_options(read: JsonReader, value: object, where: str, sites: int, extensions: list[str]) -> None:
+    extra = [key for key, name in (("weights", "weights"), ("kv", "peak_memory")) if name in extensions]
+    options = read.mapping(value, where, ("site", "variant", "cost", "time", "memory"), extra)
     read.indices(options["site"], f"{where}.site", None, "", count=sites)
     count = len(options["site"])  # 0 is a stage that nothing can run: well formed, and infeasible
     for i, variant in enumerate(read.array(options["variant"], f"{where}.variant", count, "option")):
@@ -176,6 +189,11 @@ def _check_options(read: JsonReader, value: object, where: str, sites: int, weig
     read.numbers(options["cost"], f"{where}.cost", count, "option", least=None)
     read.numbers(options["time"], f"{where}.time", count, "option")
     read.numbers(options["memory"], f"{where}.memory", count, "option")
+    if "kv" in options:
+        read.numbers(options["kv"], f"{where}.kv", count, "option")
+        for i, (kv, memory) in enumerate(zip(options["kv"], options["memory"], strict=True)):
+            if kv > memory:
+                read.fail(f"{where}.kv[{i}]", f"{shown(kv)}: expected at most the option's memory, {shown(memory)}")
     pairs = list(zip(options["site"], options["variant"], strict=True))
     if len(set(pairs)) < count:
         i = next(i for i, pair in enumerate(pairs) if pair in pairs[:i])
@@ -193,18 +211,26 @@ def _check_edges(
     read: JsonReader, document: dict[str, Any], stages: list[str], options: list[int], extensions: list[str]
 ) -> None:
     edges = read.array(document["edges"], "edges")
-    optional = ("kind", "bytes", "weight", "overlap") if "overlap" in extensions else ("kind", "bytes", "weight")
+    extra = [key for key, name in (("overlap", "overlap"), ("hands_on", "peak_memory")) if name in extensions]
+    optional = ("kind", "bytes", "weight", *extra)
+    takes_over: dict[int, int] = {}
     for e, edge in enumerate(edges):
         where = f"edges[{e}]"
         read.mapping(edge, where, ("from", "to"), optional)
         source = read.index(edge["from"], f"{where}.from", len(stages), "stage")
-        read.index(edge["to"], f"{where}.to", len(stages), "stage")
+        target = read.index(edge["to"], f"{where}.to", len(stages), "stage")
         if edge.get("kind", "data") not in KINDS:
             read.fail(f"{where}.kind", f"{shown(edge['kind'])}: expected data or control")
         if "bytes" not in edge and edge.get("kind", "data") == "data":
             read.fail(where, "key bytes is missing")
         read.number(edge.get("bytes", 0), f"{where}.bytes")
         read.number(edge.get("weight", 1), f"{where}.weight")
+        if read.flag(edge.get("hands_on", False), f"{where}.hands_on"):
+            if edge.get("kind", "data") != "data":
+                read.fail(f"{where}.hands_on", "true on a control edge: expected a data edge")
+            if target in takes_over:
+                read.fail(f"{where}.hands_on", f"true, as in edges[{takes_over[target]}]: expected one into a stage")
+            takes_over[target] = e
         if "overlap" in edge:
             here = f"{where}.overlap"
             overlap = read.mapping(edge["overlap"], here, ("chunk", "hidden"))

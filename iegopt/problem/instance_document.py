@@ -56,6 +56,13 @@ def to_document(problem: Problem) -> dict[str, Any]:
     if problem.budget < NO_LIMIT:
         extensions.add("budget")
         document["budget"] = {"limit": problem.budget / TICKS_PER_SECOND, "stages": list(problem.budget_stages)}
+    if problem.makespan_weight > 0:
+        extensions.add("makespan_weight")
+        document["makespan_weight"] = problem.makespan_millionths / 10**6
+    if problem.no_overlap:
+        extensions.add("no_overlap")
+    if problem.peak_memory:
+        extensions.add("peak_memory")
     if extensions:
         document["extensions"] = sorted(extensions)
     return document
@@ -120,6 +127,8 @@ def _stage(problem: Problem, v: int, extensions: set[str]) -> dict[str, Any]:
     if problem.finish_by[v] < NO_LIMIT:
         extensions.add("finish_by")
         stage["finish_by"] = int(problem.finish_by[v]) / TICKS_PER_SECOND
+    if problem.peak_memory and options.kv_share is not None:
+        stage["options"]["kv"] = _bytes(options.kv_share[of] * width, problem.memory_scale)
     keys = options.weight_key[of].tolist()
     if max(keys, default=-1) >= 0:
         extensions.add("weights")
@@ -139,6 +148,8 @@ def _edge(problem: Problem, e: int, extensions: set[str]) -> dict[str, Any]:
         "bytes": float(edges.bytes[e]),
         "weight": float(edges.weight[e]),
     }
+    if problem.peak_memory and edges.hands_on is not None and edges.hands_on[e]:
+        edge["hands_on"] = True
     hidden = edges.hidden[e]
     if hidden is not None:
         extensions.add("overlap")

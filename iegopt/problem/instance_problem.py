@@ -64,6 +64,9 @@ def _compiled(document: dict[str, Any], file: str) -> Problem:
         budget=_limit(budget["limit"]),
         budget_stages=tuple(budget["stages"]),
         order=np.array(order, dtype=np.int64),
+        makespan_weight=float(document.get("makespan_weight", 0.0)),
+        no_overlap="no_overlap" in document.get("extensions", []),
+        peak_memory="peak_memory" in document.get("extensions", []),
     )
 
 
@@ -114,7 +117,8 @@ def _options(document: dict[str, Any], topology: Topology, file: str) -> tuple[O
         [np.array(o["weights"]["memory"] if "weights" in o else [0] * len(o["site"]), dtype=np.float64) for o in each]
     )
     memory, capacity = _joined(each, "memory", np.float64), np.array(document["devices"]["memory"], dtype=np.float64)
-    factor, gang = _memory_scale(memory, weight_memory, capacity, ptr, topology.width[site], file)
+    kv = np.concatenate([np.array(o.get("kv", [0] * len(o["site"])), dtype=np.float64) for o in each])
+    factor, gang = _memory_scale(memory, (weight_memory, kv), capacity, ptr, topology.width[site], file)
     per_device = gang // topology.width[site]
     weight_share = np.rint(weight_memory * factor).astype(np.int64) * per_device
     options = Options(
@@ -126,19 +130,21 @@ def _options(document: dict[str, Any], topology: Topology, file: str) -> tuple[O
         share=np.rint(memory * factor).astype(np.int64) * per_device,
         weight_key=_weight_keys(keys, site, weight_share, topology, file),
         weight_share=np.where([key is not None for key in keys], weight_share, 0),
+        kv_share=np.rint(kv * factor).astype(np.int64) * per_device if any("kv" in o for o in each) else None,
     )
     return options, tuple(variants), np.rint(capacity * factor).astype(np.int64) * gang, factor * gang
 
 
 def _memory_scale(
-    memory: Floats, weights: Floats, capacity: Floats, ptr: Ints, width: Ints, file: str
+    memory: Floats, others: tuple[Floats, Floats], capacity: Floats, ptr: Ints, width: Ints, file: str
 ) -> tuple[int, int]:
     """(units per byte, least common multiple of the gang sizes), such that no sum reaches 2⁶²."""
     gang = math.lcm(*np.unique(width).tolist())
+    weights, kv = others
     largest = max(float(np.maximum.reduceat(memory + weights, ptr[:-1]).sum()), float(capacity.max(initial=0.0)))
     if not largest * gang < _LIMIT:
         raise SpecError(file, "stages", f"memory of {largest:g} bytes over gangs of 1/{gang} reaches 2^62")
-    whole = all((values == np.rint(values)).all() for values in (memory, weights, capacity))
+    whole = all((values == np.rint(values)).all() for values in (memory, weights, kv, capacity))
     factor = 1 if whole else 10**6
     while largest * gang * factor >= _LIMIT:
         factor //= 10
@@ -169,6 +175,9 @@ def _edges(edges: list[dict[str, Any]]) -> Edges:
         chunk=np.array([o["chunk"] if o else 0 for o in overlaps], dtype=np.float64),
         hidden=tuple(np.array(o["hidden"], dtype=np.float64) if o else None for o in overlaps),
         kind=tuple(e.get("kind", "data") for e in edges),
+        hands_on=np.array([e.get("hands_on", False) for e in edges], dtype=np.bool_)
+        if any("hands_on" in e for e in edges)
+        else None,
     )
 
 
@@ -195,6 +204,9 @@ def _refuse_overflow(document: dict[str, Any], topology: Topology, file: str) ->
         raise SpecError(file, "edges", "the sum of the longest transfers reaches 2^62 ns")
     if not (sum(w * t for t, w in transfers) + penalties) * TICKS_PER_SECOND < _LIMIT:
         raise SpecError(file, "edges", "the sum of the dearest transfers and penalties reaches 2^62 ns")
+    longest = sum(max(s["options"]["time"]) for s in document["stages"]) + sum(t for t, _ in transfers)
+    if not document.get("makespan_weight", 0) * longest * TICKS_PER_SECOND < _LIMIT:
+        raise SpecError(file, "makespan_weight", "the weighted sum of the longest times and transfers reaches 2^62 ns")
 
 
 def _joined(each: list[dict[str, Any]], key: str, dtype: type[Any]) -> npt.NDArray[Any]:

@@ -31,6 +31,7 @@ def restrict(problem: Problem, mask: npt.NDArray[np.bool_]) -> tuple[Problem, In
         share=old.share[kept],
         weight_key=old.weight_key[kept],
         weight_share=old.weight_share[kept],
+        kv_share=None if old.kv_share is None else old.kv_share[kept],
     )
     hidden = tuple(
         None if seconds is None else seconds[mask[old.of(int(source))]]

@@ -20,6 +20,7 @@ from iegopt.solvers.protocol import Solver
 from iegopt.solvers.result import OPTIMALITY_GAP, Params, Result, Status
 from iegopt.solvers.search.greedy import GreedySolver
 from iegopt.solvers.search.local import LocalSolver
+from iegopt.solvers.timetable import timetable
 from iegopt.verify.assignment import check_assignment
 
 __all__ = ["SOLVERS", "solve"]
@@ -70,12 +71,13 @@ def solve(
     _verify(problem, result)
     if hint is None or hint_value is None:
         return result
-    return _keep_hint(result, np.asarray(hint, dtype=np.int64), hint_value)
+    return _keep_hint(problem, result, np.asarray(hint, dtype=np.int64), hint_value)
 
 
 def _verify(problem: Problem, result: Result) -> None:
     if result.choice is not None:
-        report = check_assignment(problem, result.choice.tolist())
+        start = None if result.start is None else result.start.tolist()
+        report = check_assignment(problem, result.choice.tolist(), start)
         if not report.ok:
             raise InternalError(f"{result.solver}: the answer breaks {'; '.join(map(str, report.violations))}")
         if report.objective != result.objective:
@@ -86,13 +88,22 @@ def _verify(problem: Problem, result: Result) -> None:
 
 def _value_of_hint(problem: Problem, hint: npt.NDArray[np.int64]) -> int | None:
     """Objective of a hint, ``None`` where it is infeasible."""
-    report = check_assignment(problem, hint.tolist())
+    start = _hint_start(problem, hint)
+    report = check_assignment(problem, hint.tolist(), None if start is None else start.tolist())
     if report.objective is None:
         raise InputError(f"the hint does not fit the problem: {report.violations[0]}")
     return int(report.objective) if report.ok else None
 
 
-def _keep_hint(result: Result, hint: npt.NDArray[np.int64], value: int) -> Result:
+def _hint_start(problem: Problem, hint: npt.NDArray[np.int64]) -> npt.NDArray[np.int64] | None:
+    """Start times of a hint by list scheduling, where stages must not overlap and the hint is a choice of options."""
+    ptr = problem.options.ptr
+    if not problem.no_overlap or len(hint) != problem.V or (hint < ptr[:-1]).any() or (hint >= ptr[1:]).any():
+        return None
+    return timetable(problem, np.asarray(hint, dtype=np.int64)).start
+
+
+def _keep_hint(problem: Problem, result: Result, hint: npt.NDArray[np.int64], value: int) -> Result:
     if result.status is Status.INFEASIBLE:
         raise InternalError(f"{result.solver}: infeasible, but the hint is a plan of {value}")
     if result.bound is not None and result.bound > value:
@@ -101,4 +112,4 @@ def _keep_hint(result: Result, hint: npt.NDArray[np.int64], value: int) -> Resul
         return result
     status = Status.OPTIMAL if result.bound == value else Status.FEASIBLE
     note = f"{result.note}; the hint is better" if result.note else "the hint is better"
-    return dataclasses.replace(result, status=status, choice=hint, objective=value, note=note)
+    return dataclasses.replace(result, status=status, choice=hint, objective=value, note=note, start=_hint_start(problem, hint))

@@ -39,6 +39,7 @@ from iegopt.solvers.result import OPTIMALITY_GAP, Params, Result, Status, relati
 from iegopt.solvers.search.greedy import Best, backtrack_fitting, usable_hint
 from iegopt.solvers.search.outcome import outcome
 from iegopt.solvers.steps import Steps
+from iegopt.solvers.timed.solve import solve_timed
 
 __all__ = ["AutoSolver"]
 
@@ -69,6 +70,8 @@ class AutoSolver:
         return None
 
     def solve(self, problem: Problem, params: Params, hint: npt.NDArray[np.int64] | None) -> Result:
+        if problem.timed:
+            return solve_timed(problem, params, hint, self.name, DEFAULT_LIMIT, search=True, engine=True)
         clock = Clock(DEFAULT_LIMIT if params.time_limit is None else params.time_limit)
         first = usable_hint(problem, hint)
         if first is None and clock.limit < _relaxation_seconds(problem):

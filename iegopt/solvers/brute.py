@@ -1,7 +1,8 @@
 """Brute force: the oracle that every other solver is tested against.
 
 Every combination of options is priced and checked in blocks of rows, with no pruning at all; the winner is
-evaluated once more by ``evaluate``.
+evaluated once more by ``evaluate``. What depends on when stages run is tried row by row, every order of the stages
+where they must not overlap (``brute_orders``).
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from iegopt.errors import InternalError
 from iegopt.problem.arrays import NO_LIMIT, Affinity, Problem
 from iegopt.problem.transfer import edge_ticks
 from iegopt.solvers import evaluate
+from iegopt.solvers.brute_orders import best_start
 from iegopt.solvers.result import Params, Result, Status
 
 __all__ = ["MAX_COMBINATIONS", "Brute"]
@@ -25,6 +27,7 @@ Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 
 MAX_COMBINATIONS = 2_000_000
+MAX_SCHEDULES = 20_000_000
 _BLOCK = 1 << 15
 
 
@@ -36,23 +39,32 @@ class Brute:
 
     def supports(self, problem: Problem) -> str | None:
         count = _combinations(problem)
+        if problem.no_overlap:
+            schedules = count * math.factorial(min(problem.V, 20)) ** (1 + problem.peak_memory)
+            if schedules > MAX_SCHEDULES:
+                return f"{schedules:.3g} schedules, more than {MAX_SCHEDULES:,}"
         return None if count <= MAX_COMBINATIONS else f"{count:.3g} combinations, more than {MAX_COMBINATIONS:,}"
 
     def solve(self, problem: Problem, params: Params, hint: Ints | None) -> Result:
         start = time.perf_counter()
         best: int | None = None
-        choice = None
+        choice = begin = None
         stopped = False
         for rows in _blocks(problem):
             if params.time_limit is not None and time.perf_counter() - start > params.time_limit:
                 stopped = True
                 break
+            if problem.no_overlap or problem.peak_memory:
+                found = _best_timed(problem, rows, best)
+                if found is not None:
+                    best, choice, begin = found
+                continue
             values = np.where(_feasible(problem, rows), _objective(problem, rows), NO_LIMIT)
             row = int(values.argmin())
             if values[row] < (NO_LIMIT if best is None else best):
                 best, choice = int(values[row]), rows[row]
         if choice is not None:
-            value, broken = evaluate.objective(problem, choice), evaluate.why_infeasible(problem, choice)
+            value, broken = evaluate.objective(problem, choice, begin), evaluate.why_infeasible(problem, choice, begin)
             if value != best or broken is not None:
                 raise InternalError(f"brute prices {choice.tolist()} at {best}, evaluate at {value}, {broken}")
         status = Status.UNKNOWN if stopped else Status.INFEASIBLE
@@ -67,7 +79,35 @@ class Brute:
             solver=self.name,
             seconds=time.perf_counter() - start,
             note="stopped by the time limit" if stopped else f"all {_combinations(problem)} combinations tried",
+            start=begin,
         )
+
+
+def _best_timed(problem: Problem, rows: Ints, best: int | None) -> tuple[int, Ints, Ints | None] | None:
+    """The best row under ``best``, where overlaps or the peak of memory matter: its value, itself, its start times."""
+    found: tuple[int, Ints, Ints | None] | None = None
+    values = _objective(problem, rows)
+    untimed = values - _makespan_cost(problem, rows) if problem.makespan_weight > 0 else values
+    for i in np.flatnonzero(_feasible(problem, rows)).tolist():
+        if best is not None and values[i] >= best:
+            continue
+        row, value, start = rows[i], int(values[i]), None
+        if problem.no_overlap:
+            scheduled = best_start(problem, row)
+            if scheduled is None:
+                continue
+            value, start = int(untimed[i]) + problem.makespan_cost(scheduled[0]), scheduled[1]
+        elif not evaluate.feasible(problem, row):
+            continue
+        if best is None or value < best:
+            best, found = value, (value, row, start)
+    return found
+
+
+def _makespan_cost(problem: Problem, rows: Ints) -> Ints:
+    """(n,) weighted ends of the last stages, each stage as soon as its inputs are there."""
+    ends = _finish(problem, rows, problem.options.time[rows]).max(axis=1)
+    return np.array([problem.makespan_cost(end) for end in ends.tolist()], dtype=np.int64)
 
 
 def _combinations(problem: Problem) -> int:
@@ -96,6 +136,8 @@ def _objective(problem: Problem, rows: Ints) -> Ints:
     for rule in problem.affinities:
         if not rule.required:
             total += np.where(_holds(problem, rule, rows), 0, rule.penalty)
+    if problem.makespan_weight > 0:
+        total += _makespan_cost(problem, rows)
     return total
 
 
@@ -103,7 +145,8 @@ def _feasible(problem: Problem, rows: Ints) -> Bools:
     """(n,) whether every hard constraint holds."""
     times = problem.options.time[rows]
     good: Bools = np.asarray((times <= problem.sla).all(axis=1))
-    good &= (_load(problem, rows) <= problem.capacity).all(axis=1)
+    if not problem.peak_memory:
+        good &= (_load(problem, rows) <= problem.capacity).all(axis=1)
     for rule in problem.affinities:
         if rule.required:
             good &= _holds(problem, rule, rows)

@@ -1,6 +1,7 @@
 """The value and the feasibility of a choice of options, for solvers (the verifier has its own).
 
-``choice`` is (V,) option indices into the O arrays.
+``choice`` is (V,) option indices into the O arrays; ``start`` is (V,) ticks, part of the answer where stages must not
+overlap. Without one those problems are scheduled by a list (``timetable``).
 """
 
 from __future__ import annotations
@@ -10,14 +11,15 @@ import numpy.typing as npt
 
 from iegopt.problem.arrays import NO_LIMIT, Affinity, Problem
 from iegopt.problem.transfer import edge_ticks
+from iegopt.solvers.timetable import Timetable, peak_load, timetable
 
 __all__ = ["affinity_holds", "device_load", "feasible", "finish_times", "objective", "why_infeasible"]
 
 Ints = npt.NDArray[np.int64]
 
 
-def objective(problem: Problem, choice: Ints) -> int:
-    """Σ option costs + Σ edge costs + Σ penalties of broken preferred affinities, in ticks."""
+def objective(problem: Problem, choice: Ints, start: Ints | None = None) -> int:
+    """Σ option costs + Σ edge costs + Σ penalties of broken preferred affinities + weighted makespan, in ticks."""
     total = int(problem.options.cost[choice].sum())
     edges = problem.edges
     for e in range(problem.E):
@@ -25,21 +27,25 @@ def objective(problem: Problem, choice: Ints) -> int:
     for rule in problem.affinities:
         if not rule.required and not affinity_holds(problem, rule, choice):
             total += rule.penalty
+    if problem.makespan_weight > 0:
+        total += problem.makespan_cost(timetable(problem, choice, start).makespan)
     return total
 
 
-def feasible(problem: Problem, choice: Ints) -> bool:
+def feasible(problem: Problem, choice: Ints, start: Ints | None = None) -> bool:
     """Whether a choice keeps every hard constraint."""
-    return why_infeasible(problem, choice) is None
+    return why_infeasible(problem, choice, start) is None
 
 
-def why_infeasible(problem: Problem, choice: Ints) -> str | None:
+def why_infeasible(problem: Problem, choice: Ints, start: Ints | None = None) -> str | None:
     """The first hard constraint that a choice breaks, in words, or ``None``."""
     options = problem.options
+    table = timetable(problem, choice, start) if problem.no_overlap or problem.peak_memory else None
     for v in range(problem.V):
         if options.time[choice[v]] > problem.sla[v]:
             return f"SLA of {problem.stages[v]}"
-    over = np.flatnonzero(device_load(problem, choice) > problem.capacity)
+    load = device_load(problem, choice) if table is None else device_load(problem, choice, table.start)
+    over = np.flatnonzero(load > problem.capacity)
     if over.size:
         return f"memory of {problem.topology.devices[int(over[0])]}"
     for rule in problem.affinities:
@@ -48,14 +54,41 @@ def why_infeasible(problem: Problem, choice: Ints) -> str | None:
     if problem.budget < NO_LIMIT and int(options.time[choice[list(problem.budget_stages)]].sum()) > problem.budget:
         return "compute budget"
     if problem.has_path_limits:
-        late = finish_times(problem, choice) > np.minimum(problem.finish_by, problem.deadline)
+        finish = finish_times(problem, choice) if table is None else table.finish
+        late = finish > np.minimum(problem.finish_by, problem.deadline)
         if late.any():
             return f"finish time of {problem.stages[int(np.flatnonzero(late)[0])]}"
+    return None if table is None or start is None else _out_of_step(problem, choice, table)
+
+
+def _out_of_step(problem: Problem, choice: Ints, table: Timetable) -> str | None:
+    """A stage that starts before its inputs are there or while another has its device, in words, or ``None``."""
+    edges, stages = problem.edges, problem.stages
+    if int(table.start.min(initial=0)) < 0:
+        return f"start of {stages[int(table.start.argmin())]}"
+    for e in range(problem.E):
+        u, v = int(edges.source[e]), int(edges.target[e])
+        moved = int(edge_ticks(problem, e, choice[u], choice[v])[0])
+        if int(table.finish[u]) + moved > int(table.start[v]):
+            return f"order of {stages[u]} and {stages[v]}"
+    running: dict[int, int] = {}
+    for v in np.lexsort([table.finish, table.start]).tolist():
+        if table.finish[v] == table.start[v]:
+            continue
+        for d in problem.topology.devices_of(int(problem.options.site[choice[v]])).tolist():
+            if d in running and table.finish[running[d]] > table.start[v]:
+                return f"overlap of {stages[running[d]]} and {stages[v]}"
+            running[d] = v
     return None
 
 
-def device_load(problem: Problem, choice: Ints) -> Ints:
-    """(D,) memory on every device, in ``1/memory_scale`` bytes; shared weights count once per key."""
+def device_load(problem: Problem, choice: Ints, start: Ints | None = None) -> Ints:
+    """(D,) memory on every device, in ``1/memory_scale`` bytes; shared weights count once per key.
+
+    In sum, or with ``peak_memory`` at the worst moment.
+    """
+    if problem.peak_memory:
+        return peak_load(problem, choice, timetable(problem, choice, start))
     options, topology = problem.options, problem.topology
     share = options.share[choice]
     key = options.weight_key[choice]
@@ -74,8 +107,10 @@ def device_load(problem: Problem, choice: Ints) -> Ints:
     return load
 
 
-def finish_times(problem: Problem, choice: Ints) -> Ints:
-    """(V,) finish(v) = max over predecessors(finish(u) + transfer) + time, in ticks."""
+def finish_times(problem: Problem, choice: Ints, start: Ints | None = None) -> Ints:
+    """(V,) finish(v) = max over predecessors(finish(u) + transfer) + time, or start(v) + time, in ticks."""
+    if start is not None or problem.no_overlap:
+        return timetable(problem, choice, start).finish
     start = np.zeros(problem.V, dtype=np.int64)
     finish = np.zeros(problem.V, dtype=np.int64)
     outgoing: list[list[int]] = [[] for _ in range(problem.V)]

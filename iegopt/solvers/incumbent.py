@@ -16,12 +16,13 @@ from iegopt.errors import InternalError
 from iegopt.problem.arrays import Problem
 from iegopt.solvers.evaluate import feasible, objective
 from iegopt.solvers.result import OPTIMALITY_GAP, Result, Status, relative_gap
+from iegopt.solvers.timetable import timetable
 
 __all__ = ["Incumbent", "Report", "no_option"]
 
 Ints = npt.NDArray[np.int64]
-Report = Callable[[Ints | None, int | None, str | None], None]
-"""Receives (plan or ``None``, bound in ticks or ``None``, what proved the bound) while an engine runs."""
+Report = Callable[..., None]
+"""Receives (plan or ``None``, bound in ticks or ``None``, what proved the bound[, start times]) while an engine runs."""
 
 SENTENCE = {
     Status.OPTIMAL: "proven optimal",
@@ -39,23 +40,25 @@ class Incumbent:
         self._report = report
         self._lock = Lock()
         self.choice: Ints | None = None
+        self.start: Ints | None = None
         self.objective: int | None = None
         self.bound: int | None = None
         self.proof: str | None = None
         if hint is not None and feasible(problem, hint):
             self.choice, self.objective = hint.astype(np.int64), objective(problem, hint)
+            self.start = timetable(problem, hint).start if problem.no_overlap else None
 
-    def offer(self, choice: Ints) -> bool:
+    def offer(self, choice: Ints, start: Ints | None = None) -> bool:
         """Take a plan if it is feasible and better; tells whether it is feasible."""
-        if not feasible(self._problem, choice):
+        if not feasible(self._problem, choice, start):
             return False
-        value = objective(self._problem, choice)
+        value = objective(self._problem, choice, start)
         with self._lock:
             better = self.objective is None or value < self.objective
             if better:
-                self.choice, self.objective = choice, value
+                self.choice, self.objective, self.start = choice, value, start
         if better and self._report is not None:
-            self._report(choice, None, None)
+            self._report(choice, None, None, *([] if start is None else [start]))
         return True
 
     def raise_bound(self, bound: int, proof: str) -> None:
@@ -85,7 +88,9 @@ class Incumbent:
             status = Status.OPTIMAL if gap is not None and gap <= OPTIMALITY_GAP else Status.FEASIBLE
         proof = None if bound is None else self.proof
         sentence = note or SENTENCE[status]
-        return Result(status, self.choice, self.objective, bound, proof, self._solver, seconds, sentence, stats or {})
+        return Result(
+            status, self.choice, self.objective, bound, proof, self._solver, seconds, sentence, stats or {}, self.start
+        )
 
 
 def no_option(problem: Problem) -> str | None:

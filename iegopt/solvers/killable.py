@@ -112,9 +112,11 @@ def run_killable(
             _drop(child)
 
 
-def _take_progress(best: Incumbent, choice: Ints | None, bound: int | None, proof: str | None) -> None:
+def _take_progress(
+    best: Incumbent, choice: Ints | None, bound: int | None, proof: str | None, start: Ints | None = None
+) -> None:
     if choice is not None:
-        best.offer(choice)
+        best.offer(choice, start)
     if bound is not None:
         best.raise_bound(bound, proof or "engine")
 

@@ -71,6 +71,8 @@ class Result:
         Name of what proved the bound, ``None`` without one.
     note
         One sentence on how it ended, e.g. why a solver does not apply.
+    start (V,)
+        Ticks at which every stage starts, where stages must not overlap; ``None`` elsewhere: as soon as possible.
     """
 
     status: Status
@@ -82,6 +84,7 @@ class Result:
     seconds: float
     note: str
     stats: Mapping[str, Any] = field(default_factory=dict)
+    start: npt.NDArray[np.int64] | None = None
 
     def __post_init__(self) -> None:
         if (self.choice is None) != (self.objective is None):
@@ -90,6 +93,8 @@ class Result:
             raise ValueError(f"status {self.status} without a plan")
         if self.status in (Status.INFEASIBLE, Status.UNKNOWN) and self.choice is not None:
             raise ValueError(f"status {self.status} with a plan")
+        if self.choice is None and self.start is not None:
+            raise ValueError("start times without a plan")
         if self.objective is not None and self.bound is not None and self.bound > self.objective:
             raise ValueError(f"bound {self.bound} above objective {self.objective}")
 

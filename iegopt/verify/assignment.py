@@ -20,21 +20,32 @@ _TICKS = 10**9
 _NONE = 2**63 - 1
 
 
-def check_assignment(problem: Problem, choice: Sequence[int]) -> Report:
+def check_assignment(problem: Problem, choice: Sequence[int], start: Sequence[int] | None = None) -> Report:
     """Every constraint that a choice breaks, its objective and its makespan in ticks.
 
     Parameters
     ----------
     choice (V,)
         Index into the O options of every stage.
+    start (V,)
+        Ticks; wanted where stages must not overlap, and there alone.
     """
-    wrong = _outside(problem, choice)
+    wrong = _outside(problem, choice) or _start_missing(problem, start)
     if wrong:
         return Report(tuple(wrong), None, None)
     chosen = [int(o) for o in choice]
-    finish = _finish(problem, chosen)
+    times = [int(problem.options.time[o]) for o in chosen]
+    found = []
+    if start is None:
+        finish = _finish(problem, chosen)
+        begin = [end - time for end, time in zip(finish, times, strict=True)]
+    else:
+        begin = [int(at) for at in start]
+        finish = [at + time for at, time in zip(begin, times, strict=True)]
+        found += [*_order(problem, chosen, begin, finish), *_overlaps(problem, chosen, begin, finish)]
     broken = [rule for rule in problem.affinities if not _holds(problem, rule, chosen)]
-    found = [*_memory(problem, chosen), *_times(problem, chosen, finish)]
+    found += _peak_memory(problem, chosen, begin, finish) if problem.peak_memory else _memory(problem, chosen)
+    found += _times(problem, chosen, finish)
     for rule in broken:
         if rule.required:
             used = ", ".join(problem.topology.sites[_site(problem, chosen, v)] for v in rule.stages)
@@ -44,6 +55,9 @@ def check_assignment(problem: Problem, choice: Sequence[int]) -> Report:
     for e in range(len(problem.edges.source)):
         objective += round(float(problem.edges.weight[e]) * _transfer(problem, e, chosen) * _TICKS)
     objective += sum(rule.penalty for rule in broken if not rule.required)
+    if problem.makespan_weight > 0:
+        millionths = round(problem.makespan_weight * 1_000_000) * max(finish)
+        objective += millionths // 1_000_000 + (1 if millionths % 1_000_000 else 0)
     return Report(tuple(found), objective, max(finish))
 
 
@@ -55,6 +69,76 @@ def _outside(problem: Problem, choice: Sequence[int]) -> list[Violation]:
         first, last = int(problem.options.ptr[v]), int(problem.options.ptr[v + 1]) - 1
         if not first <= o <= last:
             found.append(Violation("option", problem.stages[v], f"option {o}", f"{first} to {last}"))
+    return found
+
+
+def _start_missing(problem: Problem, start: Sequence[int] | None) -> list[Violation]:
+    if problem.no_overlap and (start is None or len(start) != len(problem.stages)):
+        return [Violation("start", "choice", "none" if start is None else f"{len(start)} stages", "every stage's")]
+    if start is not None and not problem.no_overlap:
+        return [Violation("start", "choice", "chosen", "as soon as possible")]
+    return []
+
+
+def _order(problem: Problem, chosen: list[int], start: list[int], finish: list[int]) -> list[Violation]:
+    """Stages that start before the beginning, or before an input has arrived."""
+    found = [Violation("start", problem.stages[v], at, 0) for v, at in enumerate(start) if at < 0]
+    for e, (u, v) in enumerate(zip(problem.edges.source.tolist(), problem.edges.target.tolist(), strict=True)):
+        arrival = finish[u] + round(_transfer(problem, e, chosen) * _TICKS)
+        if start[v] < arrival:
+            found.append(Violation("order", f"{problem.stages[u]} -> {problem.stages[v]}", start[v], arrival))
+    return found
+
+
+def _overlaps(problem: Problem, chosen: list[int], start: list[int], finish: list[int]) -> list[Violation]:
+    """Pairs of stages that run at one moment on one device."""
+    found = []
+    for u in range(len(chosen)):
+        for v in range(u):
+            common = set(_devices(problem, chosen[u])) & set(_devices(problem, chosen[v]))
+            begin, end = max(start[u], start[v]), min(finish[u], finish[v])
+            if begin < end:
+                for d in sorted(common):
+                    pair = f"{problem.stages[v]}, {problem.stages[u]} on {problem.topology.devices[d]}"
+                    found.append(Violation("no_overlap", pair, end - begin, 0))
+    return found
+
+
+def _devices(problem: Problem, option: int) -> list[int]:
+    topology, site = problem.topology, int(problem.options.site[option])
+    return [int(d) for d in topology.device_index[int(topology.device_ptr[site]) : int(topology.device_ptr[site + 1])]]
+
+
+def _peak_memory(problem: Problem, chosen: list[int], start: list[int], finish: list[int]) -> list[Violation]:
+    """Devices that hold too much at some moment; the load only rises where a stage starts."""
+    options, edges, stages = problem.options, problem.edges, range(len(chosen))
+    inner = [
+        (e, int(u), int(v))
+        for e, (u, v) in enumerate(zip(edges.source, edges.target, strict=True))
+        if _site(problem, chosen, int(u)) == _site(problem, chosen, int(v))
+    ]
+    release = list(finish)
+    for e, u, v in inner:
+        if not edges.kind or edges.kind[e] != "control":
+            release[u] = max(release[u], finish[v])
+    one_copy: list[tuple[int, int, int]] = []
+    if options.kv_share is not None and edges.hands_on is not None:
+        for e, u, v in inner:
+            if edges.hands_on[e]:
+                one_copy.append((u, v, min(int(options.kv_share[chosen[u]]), int(options.kv_share[chosen[v]]))))
+    found = []
+    for d, device in enumerate(problem.topology.devices):
+        here = [v for v in stages if d in _devices(problem, chosen[v])]
+        keys = {int(options.weight_key[chosen[v]]): int(options.weight_share[chosen[v]]) for v in here}
+        fixed = sum(size for key, size in keys.items() if key >= 0)
+        worst = fixed
+        for moment in {start[v] for v in here} | {release[v] for v in here}:
+            held = [v for v in here if start[v] <= moment < release[v]]
+            load = fixed + sum(int(options.share[chosen[v]]) for v in held)
+            load -= sum(both for u, v, both in one_copy if v in held and moment < release[u])
+            worst = max(worst, load)
+        if worst > int(problem.capacity[d]):
+            found.append(Violation("memory", device, worst, int(problem.capacity[d])))
     return found
 
 

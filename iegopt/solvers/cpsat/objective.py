@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 from ortools.sat.python import cp_model
 
+from iegopt.solvers.cpsat.timing import MakespanCost
 from iegopt.solvers.cpsat.variables import EdgeVariables, Variables
 
 __all__ = ["Objective", "minimise"]
@@ -39,9 +40,12 @@ class Objective:
 
 
 def minimise(
-    variables: Variables, edges: Sequence[EdgeVariables], penalties: Sequence[tuple[cp_model.IntVar, int]]
+    variables: Variables,
+    edges: Sequence[EdgeVariables],
+    penalties: Sequence[tuple[cp_model.IntVar, int]],
+    makespan: MakespanCost | None = None,
 ) -> Objective:
-    """min Σ_o cost[o]·x[o] + Σ surcharge·d + Σ pair cost·w + Σ penalty·p."""
+    """min Σ_o cost[o]·x[o] + Σ surcharge·d + Σ pair cost·w + Σ penalty·p + weight·makespan."""
     problem = variables.problem
     cost = problem.options.cost.copy()
     for edge in edges:
@@ -54,9 +58,13 @@ def minimise(
         terms += [(variables.x[o], c) for o, c in zip(own.tolist(), (cost[own] - cheapest).tolist(), strict=True) if c]
     terms += [(d.literal, d.cost) for edge in edges for d in edge.due if d.cost]
     terms += penalties
+    most = [abs(c) for _, c in terms]
+    if makespan is not None:
+        terms.append((makespan.variable, makespan.coefficient))
+        most.append(makespan.coefficient * makespan.upper)
     coefficients = [c for _, c in terms]
     divisor = math.gcd(*coefficients) or 1
-    divisor *= -(-sum(map(abs, coefficients)) // divisor // MOST) or 1
+    divisor *= -(-sum(most) // divisor // MOST) or 1
     variables.model.minimize(
         cp_model.LinearExpr.weighted_sum([literal for literal, _ in terms], [c // divisor for c in coefficients])
     )

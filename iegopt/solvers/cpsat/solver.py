@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -13,7 +14,9 @@ from ortools.sat.python import cp_model
 from iegopt.errors import BackendError
 from iegopt.problem.arrays import NO_LIMIT, Problem
 from iegopt.solvers.cpsat import constraints
+from iegopt.solvers.cpsat.moments import peak_memory
 from iegopt.solvers.cpsat.objective import Objective, minimise
+from iegopt.solvers.cpsat.timing import Timing
 from iegopt.solvers.cpsat.variables import Variables
 from iegopt.solvers.incumbent import Incumbent, Report, no_option
 from iegopt.solvers.loads import device_loads, latest_finish, shared_weights
@@ -38,7 +41,8 @@ def run(problem: Problem, params: Params, hint: Ints | None, report: Report | No
     empty = no_option(problem)
     if empty is not None:
         return best.infeasible(empty, time.perf_counter() - began)
-    variables, priced = _formulate(problem)
+    model = _formulate(problem)
+    variables, priced = model.variables, model.priced
     best.raise_bound(priced.least, "cheapest options")
     if hint is not None and problem.allowed[hint].all():
         variables.hint(hint)
@@ -52,7 +56,7 @@ def run(problem: Problem, params: Params, hint: Ints | None, report: Report | No
         own.log_search_progress, own.log_to_stdout = True, False
         solver.log_callback = params.log
     solver.best_bound_callback = lambda value: best.raise_bound(priced.ticks(_ceil(value)), "CP-SAT")
-    status = solver.solve(variables.model, _Watch(variables, best))
+    status = solver.solve(variables.model, _Watch(model, best))
     seconds = time.perf_counter() - began
     stats = {"variables": len(variables.model.proto.variables), "constraints": len(variables.model.proto.constraints)}
     if status == cp_model.MODEL_INVALID:
@@ -60,7 +64,7 @@ def run(problem: Problem, params: Params, hint: Ints | None, report: Report | No
     if status == cp_model.INFEASIBLE:
         return best.infeasible("CP-SAT proved that no placement keeps every constraint", seconds, stats)
     if status in (cp_model.OPTIMAL, cp_model.FEASIBLE):
-        best.offer(_choice(variables, solver.boolean_value))
+        best.offer(_choice(variables, solver.boolean_value), model.start(solver.value))
     best.raise_bound(_bound(solver, priced), "CP-SAT")
     return best.result(seconds, stats)
 
@@ -81,7 +85,7 @@ def satisfiable(problem: Problem, time_limit: float | None) -> bool | None:
     """Whether any placement keeps the hard constraints; ``None`` where ``time_limit`` seconds do not tell."""
     if no_option(problem) is not None:
         return False
-    variables = _formulate(problem, priced=False)[0]
+    variables = _formulate(problem, priced=False).variables
     solver = careful_solver()
     solver.parameters.num_workers = 1
     if time_limit is not None:
@@ -92,7 +96,20 @@ def satisfiable(problem: Problem, time_limit: float | None) -> bool | None:
     return None if status == cp_model.UNKNOWN else bool(status != cp_model.INFEASIBLE)
 
 
-def _formulate(problem: Problem, *, priced: bool = True) -> tuple[Variables, Objective]:
+@dataclass(frozen=True, eq=False)
+class _Model:
+    variables: Variables
+    priced: Objective
+    timing: Timing | None
+
+    def start(self, value: Callable[[cp_model.IntVar], int]) -> Ints | None:
+        """Start times of a solution where they are part of the answer."""
+        if self.timing is None or not self.variables.problem.no_overlap:
+            return None
+        return self.timing.starts(value)
+
+
+def _formulate(problem: Problem, *, priced: bool = True) -> _Model:
     """The whole model: variables, constraints and, where it is ``priced``, everything that costs."""
     options = [allowed_of(problem, v) for v in range(problem.V)]
     variables = Variables(problem, options)
@@ -100,13 +117,21 @@ def _formulate(problem: Problem, *, priced: bool = True) -> tuple[Variables, Obj
     edges = []
     for e in range(problem.E):
         u, v = int(problem.edges.source[e]), int(problem.edges.target[e])
-        timed = bool(latest[v] < NO_LIMIT)
+        timed = bool(latest[v] < NO_LIMIT) or problem.timed
         if timed or priced:
-            edges.append(variables.edge(edge_terms(problem, e, timed, options[u], options[v])))
+            terms = edge_terms(problem, e, timed, options[u], options[v])
+            edges.append(variables.edge(terms, exact=problem.peak_memory))
     loads = device_loads(problem, options)
     weights = shared_weights(problem, options)
     loaded = {k: variables.loaded(weights[k]) for k in sorted({k for load in loads for k in load.keys.tolist()})}
-    for load in loads:
+    timing = None
+    if problem.timed:
+        timing = Timing(variables, edges, may_wait=problem.no_overlap or not problem.peak_memory)
+        if problem.no_overlap:
+            timing.one_at_a_time()
+        if problem.peak_memory:
+            peak_memory(timing, loaded)
+    for load in () if problem.peak_memory else loads:
         constraints.memory(variables, load, loaded)
     penalties = []
     for rule in problem.affinities:
@@ -115,23 +140,26 @@ def _formulate(problem: Problem, *, priced: bool = True) -> tuple[Variables, Obj
         elif rule.required:
             state = constraints.apart if rule.apart else constraints.together
             state(variables, rule)
-    if problem.has_path_limits:
+    if problem.has_path_limits and timing is None:
         constraints.finish(variables, edges, latest)
     if problem.budget < NO_LIMIT:
         constraints.budget(variables, problem.budget)
-    return variables, minimise(variables, edges, penalties) if priced else Objective(0, 1, 0)
+    if not priced:
+        return _Model(variables, Objective(0, 1, 0), timing)
+    makespan = timing.makespan() if timing is not None and problem.makespan_weight > 0 else None
+    return _Model(variables, minimise(variables, edges, penalties, makespan), timing)
 
 
 class _Watch(cp_model.CpSolverSolutionCallback):
     """Hands every solution to the incumbent as it is found."""
 
-    def __init__(self, variables: Variables, best: Incumbent) -> None:
+    def __init__(self, model: _Model, best: Incumbent) -> None:
         super().__init__()
-        self._variables = variables
+        self._model = model
         self._best = best
 
     def on_solution_callback(self) -> None:
-        self._best.offer(_choice(self._variables, self.boolean_value))
+        self._best.offer(_choice(self._model.variables, self.boolean_value), self._model.start(self.value))
 
 
 def _choice(variables: Variables, value: Callable[[cp_model.IntVar], bool]) -> Ints:

@@ -91,6 +91,16 @@ class Variables:
         self._value.append((variable, lambda choice: min(upper, int(times(choice)[stage]))))
         return variable
 
+    def literal(self, value: Value) -> cp_model.IntVar:
+        """A literal of the caller's, with its value in a plan."""
+        return self._new(value)
+
+    def integer(self, upper: int, value: Value) -> cp_model.IntVar:
+        """An integer of the caller's in 0..upper, with its value in a plan."""
+        variable = self.model.new_int_var(0, upper, "")
+        self._value.append((variable, value))
+        return variable
+
     def loaded(self, keys: Ints) -> cp_model.IntVar:
         """W[k], where ``keys`` are the options that use the weights of key k."""
         members = frozenset(keys.tolist())
@@ -103,8 +113,8 @@ class Variables:
         """p[r]: the affinity whose truth in a plan is ``holds`` may be broken."""
         return self._new(lambda choice: int(not holds(choice)))
 
-    def edge(self, terms: EdgeTerms) -> EdgeVariables:
-        """d or w of an edge, linked to the options of its ends."""
+    def edge(self, terms: EdgeTerms, exact: bool = False) -> EdgeVariables:
+        """d or w of an edge, linked to the options of its ends; ``exact``: never true where the ends do not ask it."""
         edges = self.problem.edges
         u, v = int(edges.source[terms.edge]), int(edges.target[terms.edge])
         if terms.table is not None:
@@ -112,7 +122,7 @@ class Variables:
         alike: dict[tuple[int, int, int], list[Surcharge]] = defaultdict(list)
         due = []
         for term in terms.surcharges:
-            if term.cost < 0 or term.time < 0:
+            if exact or term.cost < 0 or term.time < 0:
                 due.append(self._exact(u, v, term))
             else:
                 alike[term.tier, term.cost, term.time].append(term)

@@ -33,6 +33,8 @@ class TreeSolver:
     exact = False
 
     def supports(self, problem: Problem) -> str | None:
+        if problem.timed:
+            return "the makespan, overlaps in time and peak memory couple more than two stages"
         dropped = spanning_forest(problem).dropped
         if dropped:
             e = dropped[0]

@@ -36,6 +36,8 @@ class Milp:
         reason = missing(self._engine)
         if reason is not None:
             return reason
+        if problem.timed:
+            return "start times, overlaps and the makespan have no rows in the additive programme"
         count = np.bincount(problem.options.stage[problem.allowed], minlength=problem.V)
         terms = 10 * int(count[problem.edges.source].sum() + count[problem.edges.target].sum())
         if problem.topology.pair_latency is None and terms > MOST_TERMS:

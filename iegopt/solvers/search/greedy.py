@@ -24,6 +24,7 @@ from iegopt.solvers.result import Params, Result, Status
 from iegopt.solvers.search.outcome import outcome
 from iegopt.solvers.search.repair import repair
 from iegopt.solvers.search.state import State
+from iegopt.solvers.timed.solve import solve_timed
 
 __all__ = ["Best", "GreedySolver", "backtrack_fitting", "construct", "first_plans", "usable_hint"]
 
@@ -42,6 +43,8 @@ class GreedySolver:
         return None
 
     def solve(self, problem: Problem, params: Params, hint: npt.NDArray[np.int64] | None) -> Result:
+        if problem.timed:
+            return solve_timed(problem, params, hint, self.name, 1.0, search=False, engine=False)
         clock = Clock(params.time_limit if params.time_limit is not None else 1.0)
         relaxed = relaxation(problem)
         proven = relaxed_result(relaxed, self.name, clock.start)

@@ -26,6 +26,7 @@ from iegopt.solvers.search.moves import Move, best_shift, cheapest_by_site, gath
 from iegopt.solvers.search.outcome import outcome
 from iegopt.solvers.search.repair import repair
 from iegopt.solvers.search.state import State
+from iegopt.solvers.timed.solve import solve_timed
 
 __all__ = ["LocalSolver", "improve", "search_feasible"]
 
@@ -46,6 +47,8 @@ class LocalSolver:
         return None
 
     def solve(self, problem: Problem, params: Params, hint: npt.NDArray[np.int64] | None) -> Result:
+        if problem.timed:
+            return solve_timed(problem, params, hint, self.name, 1.0, search=True, engine=False)
         clock = Clock(params.time_limit if params.time_limit is not None else 1.0)
         relaxed = relaxation(problem)
         proven = relaxed_result(relaxed, self.name, clock.start)

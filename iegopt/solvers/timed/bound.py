@@ -1,0 +1,72 @@
+"""Lower bounds where the makespan counts, and the options that they rule out.
+
+No plan ends before its longest path of least times, and with ``no_overlap`` not before all devices together have
+done the least work that there is. The relaxation (``exact.relaxation``) leaves the makespan out, so its bound and the
+weighted makespan's add up; so do an option's min-marginal and the path through it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from iegopt.problem.arrays import Problem
+from iegopt.solvers.exact.relaxation import Relaxation
+
+__all__ = ["MakespanBound", "makespan_bound", "surviving"]
+
+Ints = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class MakespanBound:
+    """Ticks: ``least`` is no more than any makespan; ``head`` and ``tail`` (V,) the least before and after a stage."""
+
+    least: int
+    head: Ints
+    tail: Ints
+
+
+def makespan_bound(problem: Problem) -> MakespanBound:
+    """The bound over the allowed options; every stage has one."""
+    options, edges = problem.options, problem.edges
+    time = np.where(problem.allowed, options.time, np.iinfo(np.int64).max)
+    least = np.minimum.reduceat(time, options.ptr[:-1])
+    head, tail = np.zeros(problem.V, dtype=np.int64), np.zeros(problem.V, dtype=np.int64)
+    order = problem.order.tolist()
+    for v in order:
+        for w in edges.target[edges.source == v].tolist():
+            head[w] = max(head[w], head[v] + least[v])
+    for v in reversed(order):
+        for w in edges.target[edges.source == v].tolist():
+            tail[v] = max(tail[v], least[w] + tail[w])
+    bound = int((head + least + tail).max(initial=0))
+    if problem.no_overlap:
+        width = problem.topology.width[options.site]
+        work = np.where(problem.allowed, options.time * width, np.iinfo(np.int64).max)
+        total = int(np.minimum.reduceat(work, options.ptr[:-1]).sum())
+        used = options.site[problem.allowed]
+        devices = int(_devices(problem, np.unique(used)).sum())
+        bound = max(bound, -(-total // max(1, devices)))
+    return MakespanBound(bound, head, tail)
+
+
+def surviving(relaxed: Relaxation, bound: MakespanBound, best: int) -> npt.NDArray[np.bool_]:
+    """(O,) the options that a plan of at most ``best`` ticks can use."""
+    problem = relaxed.problem
+    options = problem.options
+    path = bound.head[options.stage] + options.time + bound.tail[options.stage]
+    longest = np.maximum(path, bound.least)
+    # In floats, and a little less than they say: the exact ⌈·⌉ of millions of options would need big integers.
+    weighted = np.floor(problem.makespan_millionths / 10**6 * longest * (1 - 1e-12))
+    return np.asarray(problem.allowed & (relaxed.min_marginals + weighted <= best))
+
+
+def _devices(problem: Problem, sites: Ints) -> npt.NDArray[np.bool_]:
+    """(D,) the devices under some of the sites."""
+    under = np.zeros(problem.topology.D, dtype=np.bool_)
+    for s in sites.tolist():
+        under[problem.topology.devices_of(s)] = True
+    return under

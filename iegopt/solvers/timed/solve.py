@@ -1,0 +1,123 @@
+"""Solving where time counts: list scheduling, local search, and CP-SAT on the options that survive, under one clock."""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+
+import numpy as np
+import numpy.typing as npt
+
+from iegopt.errors import BackendError, InternalError
+from iegopt.problem.arrays import Problem
+from iegopt.problem.restrict import restrict
+from iegopt.solvers.clock import Clock
+from iegopt.solvers.cpsat import CpSat
+from iegopt.solvers.evaluate import feasible
+from iegopt.solvers.exact.relaxation import Relaxation, relaxation
+from iegopt.solvers.exact.tree import relaxed_result
+from iegopt.solvers.killable import run_killable
+from iegopt.solvers.result import OPTIMALITY_GAP, Params, Result, Status, relative_gap
+from iegopt.solvers.timed.bound import MakespanBound, makespan_bound, surviving
+from iegopt.solvers.timed.search import Found, Pricer, construct, improve
+
+__all__ = ["BOUND_PROOF", "solve_timed"]
+
+Ints = npt.NDArray[np.int64]
+
+BOUND_PROOF = "relaxation and least makespan"
+
+_SEARCH_SHARE, _SEARCH_MOST = 0.3, 2.0
+"""Share of the time left, and seconds at most, for local search before the engine."""
+_ENGINE_NEEDS = 0.4
+"""Seconds that must be left for an engine to be worth the start."""
+_ENGINE_GRACE = 0.1
+"""Share of the time left that the engine may be late before it is killed."""
+
+
+def solve_timed(
+    problem: Problem, params: Params, hint: Ints | None, solver: str, limit: float, *, search: bool, engine: bool
+) -> Result:
+    """The best plan within a limit of seconds.
+
+    Parameters
+    ----------
+    solver
+        Name in the result.
+    limit
+        Seconds, where ``params`` sets none.
+    search, engine
+        Whether local search, and CP-SAT after it, follow the construction.
+    """
+    clock = Clock(limit if params.time_limit is None else params.time_limit)
+    relaxed = relaxation(problem)
+    if relaxed.bound is None:
+        return relaxed_result(relaxed, solver, clock.start)
+    bound = makespan_bound(problem)
+    least = relaxed.bound + problem.makespan_cost(bound.least)
+    price = Pricer(problem)
+    plans = [construct(price, bound, eager=False), construct(price, bound, eager=True)]
+    if hint is not None and problem.allowed[hint].all():
+        plans.append(price(np.asarray(hint, dtype=np.int64)))
+    best = min(plans, key=lambda plan: (plan.broken, plan.value))
+    note = "list scheduling"
+    if search:
+        share = min(_SEARCH_SHARE * clock.left, _SEARCH_MOST) if engine and clock.left > _ENGINE_NEEDS else clock.left
+        best, moves = improve(price, best, clock.slice(share), random.Random(params.seed), least)
+        note = f"list scheduling; {moves} moves of local search"
+    done = _result(problem, best, least, solver, clock, note)
+    if engine and done.status is not Status.OPTIMAL and clock.left > _ENGINE_NEEDS:
+        return _with_engine(relaxed, bound, done, params, clock)
+    return done
+
+
+def _result(problem: Problem, best: Found, least: int, solver: str, clock: Clock, note: str) -> Result:
+    start = best.table.start if problem.no_overlap else None
+    if best.broken > 0 or not feasible(problem, best.choice, start):
+        note = f"no feasible plan found: {note}"
+        return Result(Status.UNKNOWN, None, None, least, BOUND_PROOF, solver, clock.seconds, note)
+    status = _status(best.value, least)
+    return Result(
+        status, best.choice, best.value, least, BOUND_PROOF, solver, clock.seconds, note, start=start
+    )  # fmt: skip
+
+
+def _with_engine(relaxed: Relaxation, bound: MakespanBound, done: Result, params: Params, clock: Clock) -> Result:
+    """CP-SAT on the options that can be in a plan as good as the one at hand.
+
+    What is dropped is in worse plans only, so the engine's bound, or its finding no plan, holds for the whole.
+    """
+    problem = relaxed.problem
+    mask = problem.allowed if done.objective is None else surviving(relaxed, bound, done.objective)
+    small, kept = restrict(problem, mask)
+    note = f"{done.note}; {len(kept)} of {len(mask)} options survive"
+    reason = CpSat().supports(small)
+    if reason is not None:
+        return dataclasses.replace(done, seconds=clock.seconds, note=f"{note}; no cpsat: {reason}")
+    grace = round(_ENGINE_GRACE * clock.left, 2)
+    hint = None if done.choice is None else np.searchsorted(kept, done.choice)
+    inner = dataclasses.replace(params, time_limit=clock.left - grace)
+    try:
+        found = run_killable("iegopt.solvers.cpsat.solver:run", small, inner, hint, solver="cpsat", grace=grace)
+    except BackendError as error:
+        return dataclasses.replace(done, seconds=clock.seconds, note=f"{note}; {error}")
+    note = f"{note}; cpsat: {found.note}"
+    choice, value, start = done.choice, done.objective, done.start
+    if found.status is Status.INFEASIBLE:
+        if choice is not None:
+            raise InternalError(f"cpsat calls infeasible what has a plan of {value}")
+        return Result(Status.INFEASIBLE, None, None, None, None, done.solver, clock.seconds, note)
+    if found.choice is not None and found.objective is not None and (value is None or found.objective < value):
+        choice, value, start = kept[found.choice], found.objective, found.start
+    least, proof = done.bound, done.proof
+    if found.bound is not None and (least is None or found.bound > least):
+        least, proof = found.bound, found.proof
+    if value is not None and least is not None:
+        least = min(least, value)
+    status = Status.UNKNOWN if value is None else _status(value, least)
+    return Result(status, choice, value, least, proof, done.solver, clock.seconds, note, found.stats, start)
+
+
+def _status(value: int, bound: int | None) -> Status:
+    gap = relative_gap(value, bound)
+    return Status.OPTIMAL if gap is not None and gap <= OPTIMALITY_GAP else Status.FEASIBLE

@@ -1,0 +1,44 @@
+"""Small random instances in which time counts: weighted makespan, no overlaps, peak memory, in every mixture."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+from tests.solvers.random_problems import random_instance
+
+FEATURES = ("makespan_weight", "no_overlap", "peak_memory")
+
+
+def timed_instance(seed: int, features: tuple[str, ...] | None = None) -> dict[str, Any]:
+    """An ``iegopt-instance/1`` document with these extensions, else with a draw of one to three of them."""
+    rng = random.Random(f"timed {seed}")
+    chosen = rng.sample(FEATURES, rng.randint(1, 3)) if features is None else list(features)
+    both = {"no_overlap", "peak_memory"} <= set(chosen)
+    stages = rng.randint(2, 4 if both else 5)
+    document = random_instance(seed, stages=stages, combinations=60 if "no_overlap" in chosen else 400)
+    if "makespan_weight" in chosen:
+        document["makespan_weight"] = rng.choice([1.0, 0.5, 3, round(rng.uniform(0, 2), 6)])
+        if rng.random() < 0.3:
+            for stage in document["stages"]:
+                stage["options"]["cost"] = [0.0] * len(stage["options"]["cost"])
+    if "peak_memory" in chosen:
+        _lifetimes(rng, document)
+    if rng.random() < 0.5:
+        document.pop("deadline", None)
+    document["extensions"] = sorted({*document.get("extensions", []), *chosen})
+    return document
+
+
+def _lifetimes(rng: random.Random, document: dict[str, Any]) -> None:
+    """KV caches, edges that hand them on, and capacities that a sum would break and a moment may not."""
+    for stage in document["stages"]:
+        options = stage["options"]
+        if rng.random() < 0.8:
+            options["kv"] = [m if rng.random() < 0.5 else int(m * rng.random()) for m in options["memory"]]
+    taken: set[int] = set()
+    for edge in document["edges"]:
+        if edge["kind"] == "data" and edge["to"] not in taken and rng.random() < 0.7:
+            edge["hands_on"] = True
+            taken.add(edge["to"])
+    document["devices"]["memory"] = [int(m * rng.uniform(0.5, 1.0)) for m in document["devices"]["memory"]]
