@@ -144,14 +144,18 @@ def _document(problem: Problem, result: Result) -> dict[str, Any]:
     from iegopt.problem.arrays import TICKS_PER_SECOND
     from iegopt.solvers.evaluate import finish_times
 
-    placement = makespan = None
+    placement: dict[str, dict[str, Any]] | None = None
+    makespan = None
     if result.choice is not None:
         options, topology = problem.options, problem.topology
         placement = {
             stage: {"site": topology.sites[int(options.site[o])], "variant": problem.variants[int(options.variant[o])]}
             for stage, o in zip(problem.stages, result.choice.tolist(), strict=True)
         }
-        makespan = int(finish_times(problem, result.choice).max()) / TICKS_PER_SECOND
+        makespan = int(finish_times(problem, result.choice, result.start).max()) / TICKS_PER_SECOND
+        if result.start is not None:
+            for stage, start in zip(problem.stages, result.start.tolist(), strict=True):
+                placement[stage]["start"] = start / TICKS_PER_SECOND
     return {
         "status": str(result.status),
         "objective": None if result.objective is None else result.objective / TICKS_PER_SECOND,

@@ -11,6 +11,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from iegopt.verify.peak import check_peak
 from iegopt.verify.report import Report, Violation
 
 __all__ = ["check_claim", "check_placement"]
@@ -30,16 +31,30 @@ def check_placement(document: Mapping[str, Any], placement: Mapping[str, Any]) -
     document
         A well-formed ``iegopt-instance/1``.
     placement
-        Stage id → ``{"site": site id, "variant": name}``.
+        Stage id → ``{"site": site id, "variant": name}``, with the extension ``no_overlap`` also ``"start"`` in seconds.
     """
     chosen, found = _chosen(document, placement)
     if found:
         return Report(tuple(found), None, None)
-    found += _memory(document, chosen) + _times(document, chosen) + _affinities(document, chosen, required=True)
+    start, found = _starts(document, placement)
+    if found:
+        return Report(tuple(found), None, None)
+    finish = _finish(document, chosen) if start is None else _from_starts(document, chosen, start)
+    if start is not None:
+        found += _order(document, chosen, start) + _overlaps(document, chosen, start)
+    if "peak_memory" in document.get("extensions", []):
+        times = [float(stage["options"]["time"][o]) for stage, o in zip(document["stages"], chosen, strict=True)]
+        begin = [end - time for (end, _), time in zip(finish, times, strict=True)] if start is None else start
+        found += check_peak(document, chosen, begin, [end for end, _ in finish])
+    else:
+        found += _memory(document, chosen)
+    found += _times(document, chosen, finish) + _affinities(document, chosen, required=True)
     objective = sum(float(stage["options"]["cost"][o]) for stage, o in zip(document["stages"], chosen, strict=True))
     objective += sum(float(edge.get("weight", 1)) * _transfer(document, edge, chosen) for edge in document["edges"])
     objective += sum(float(v.used) for v in _affinities(document, chosen, required=False))
-    return Report(tuple(found), objective, max(finish for finish, _ in _finish(document, chosen)))
+    makespan = max(end for end, _ in finish)
+    objective += float(document.get("makespan_weight", 0)) * makespan
+    return Report(tuple(found), objective, makespan)
 
 
 def check_claim(document: Mapping[str, Any], plan: object) -> Report:
@@ -130,6 +145,57 @@ def _chosen(document: Mapping[str, Any], placement: Mapping[str, Any]) -> tuple[
     return chosen, found
 
 
+def _starts(
+    document: Mapping[str, Any], placement: Mapping[str, Any]
+) -> tuple[list[float] | None, list[Violation]]:
+    """(V,) seconds where stages must not overlap, else ``None``; and the stages without."""
+    if "no_overlap" not in document.get("extensions", []):
+        return None, []
+    start = [_number(placement[stage["id"]].get("start")) for stage in document["stages"]]
+    missing = [
+        Violation("start", stage["id"], repr(placement[stage["id"]].get("start")), "seconds")
+        for stage, at in zip(document["stages"], start, strict=True)
+        if at is None
+    ]
+    return [at for at in start if at is not None], missing
+
+
+def _from_starts(document: Mapping[str, Any], chosen: list[int], start: list[float]) -> list[tuple[float, int]]:
+    """(V,) end of every stage, and how many rounded times were summed."""
+    stages = zip(document["stages"], chosen, start, strict=True)
+    return [(at + float(stage["options"]["time"][o]), 2) for stage, o, at in stages]
+
+
+def _order(document: Mapping[str, Any], chosen: list[int], start: list[float]) -> list[Violation]:
+    """Stages that start before the beginning, or before an input has arrived."""
+    finish = _from_starts(document, chosen, start)
+    names = [stage["id"] for stage in document["stages"]]
+    found = [Violation("start", names[v], at, 0.0) for v, at in enumerate(start) if at < 0]
+    for edge in document["edges"]:
+        u, v = edge["from"], edge["to"]
+        arrival = finish[u][0] + _transfer(document, edge, chosen)
+        if _exceeds(arrival, start[v], 1):
+            found.append(Violation("order", f"{names[u]} -> {names[v]}", start[v], arrival))
+    return found
+
+
+def _overlaps(document: Mapping[str, Any], chosen: list[int], start: list[float]) -> list[Violation]:
+    """Pairs of stages that run at one moment on one device."""
+    finish = _from_starts(document, chosen, start)
+    names = [stage["id"] for stage in document["stages"]]
+    sites = [stage["options"]["site"][o] for stage, o in zip(document["stages"], chosen, strict=True)]
+    found = []
+    for v in range(len(chosen)):
+        for u in range(v):
+            common = set(document["sites"]["devices"][sites[u]]) & set(document["sites"]["devices"][sites[v]])
+            shared = min(finish[u][0], finish[v][0]) - max(start[u], start[v])
+            if _exceeds(shared, 0.0, 0):
+                for d in sorted(common):
+                    pair = f"{names[u]}, {names[v]} on {document['devices']['id'][d]}"
+                    found.append(Violation("no_overlap", pair, shared, 0.0))
+    return found
+
+
 def _memory(document: Mapping[str, Any], chosen: list[int]) -> list[Violation]:
     used = [0.0] * len(document["devices"]["id"])
     counted = set()
@@ -152,9 +218,10 @@ def _memory(document: Mapping[str, Any], chosen: list[int]) -> list[Violation]:
     return found
 
 
-def _times(document: Mapping[str, Any], chosen: list[int]) -> list[Violation]:
+def _times(
+    document: Mapping[str, Any], chosen: list[int], finish: list[tuple[float, int]]
+) -> list[Violation]:
     found = []
-    finish = _finish(document, chosen)
     times = [stage["options"]["time"][o] for stage, o in zip(document["stages"], chosen, strict=True)]
     for stage, time, (end, terms) in zip(document["stages"], times, finish, strict=True):
         if stage.get("sla") is not None and _exceeds(time, stage["sla"], 1):
