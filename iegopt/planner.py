@@ -159,7 +159,7 @@ class Planner(Questions):
             raise InternalError(f"the plan breaks {'; '.join(map(str, report.violations))}")
         if not explained:
             return answer
-        return dataclasses.replace(answer, explanation=explain(compiled, result.choice, answer))
+        return dataclasses.replace(answer, explanation=explain(compiled, result.choice, answer, result.start))
 
 
 def plan(
@@ -181,6 +181,7 @@ def _decoded(compiled: Compiled, result: Result, seconds: float) -> Plan:
     return decode(
         compiled, result.choice, status=str(result.status), objective=result.objective, bound=result.bound,
         gap=result.gap, proof=result.proof, solver=result.solver, seconds=seconds, note=result.note,
+        start=result.start,
     )  # fmt: skip
 
 

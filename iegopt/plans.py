@@ -14,15 +14,17 @@ __all__ = ["CostSplit", "NoPlan", "Plan", "StagePlan", "TransferPlan", "WeightsU
 
 @dataclass(frozen=True)
 class WeightsUsed:
-    """α, β, γ, λ that the plan was made with."""
+    """α, β, γ, λ that the plan was made with; ``makespan`` prices the end of the last stage (critical path only)."""
 
     alpha: float
     beta: float
     gamma: float
     lambda_: float
+    makespan: float = 0.0
 
     def document(self) -> dict[str, float]:
-        return {"alpha": self.alpha, "beta": self.beta, "gamma": self.gamma, "lambda": self.lambda_}
+        each = {"alpha": self.alpha, "beta": self.beta, "gamma": self.gamma, "lambda": self.lambda_}
+        return each | ({"makespan": self.makespan} if self.makespan else {})
 
 
 @dataclass(frozen=True)

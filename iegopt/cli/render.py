@@ -115,6 +115,9 @@ def _totals(plan: Plan) -> Table:
         value = getattr(cost, term)
         money = f", {dollars(cost.dollars)}" if term == "M" else ""
         made.add_row(f"{term} {name}{money}", seconds(value), f"{greek} {weight:g}", seconds(value * weight))
+    if weights.makespan:
+        weighted = seconds(plan.makespan * weights.makespan)
+        made.add_row("critical path", seconds(plan.makespan), f"α {weights.makespan:g}", weighted)
     if plan.penalties:
         made.add_row("penalties", "", "", seconds(plan.penalties))
     made.add_row("objective", "", "", seconds(plan.objective), style="bold")

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from iegopt.spec.request import SlaClass, Weights
+from iegopt.spec.request import Objective, SlaClass, Weights
 
 __all__ = ["PRESETS", "CostWeights", "dollars", "money", "weights_for"]
 
@@ -18,12 +18,16 @@ _HOUR = 3600.0
 
 @dataclass(frozen=True)
 class CostWeights:
-    """α, β, γ, λ: the price of a second of latency, loaded time, money (in seconds) and transfer."""
+    """α, β, γ, λ: the price of a second of latency, loaded time, money (in seconds) and transfer.
+
+    ``makespan`` is the price of a second until the last stage ends: 0 where the objective is the sum.
+    """
 
     alpha: float
     beta: float
     gamma: float
     lambda_: float
+    makespan: float = 0.0
 
 
 PRESETS: dict[SlaClass, CostWeights] = {
@@ -34,15 +38,21 @@ PRESETS: dict[SlaClass, CostWeights] = {
 }
 
 
-def weights_for(sla_class: SlaClass, given: Weights | None = None) -> CostWeights:
-    """The preset of a class, each weight that the caller gives in its place."""
+def weights_for(sla_class: SlaClass, given: Weights | None = None, objective: Objective = Objective.SUM) -> CostWeights:
+    """The preset of a class, each weight that the caller gives in its place.
+
+    The critical path costs α · (end-to-end finish) + γ · M: stages beside it and transfers cost nothing but their time.
+    """
     preset, given = PRESETS[sla_class], given or Weights()
-    return CostWeights(
+    weights = CostWeights(
         alpha=preset.alpha if given.alpha is None else given.alpha,
         beta=preset.beta if given.beta is None else given.beta,
         gamma=preset.gamma if given.gamma is None else given.gamma,
         lambda_=preset.lambda_ if given.lambda_ is None else given.lambda_,
     )
+    if objective is Objective.SUM:
+        return weights
+    return CostWeights(0.0, 0.0, weights.gamma, 0.0, makespan=round(weights.alpha, 6))
 
 
 def dollars(price_per_hour: float, seconds: float) -> float:

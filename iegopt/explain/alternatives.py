@@ -10,7 +10,7 @@ import numpy.typing as npt
 from iegopt.problem.arrays import NO_LIMIT, TICKS_PER_SECOND, Problem
 from iegopt.problem.compile import Compiled
 from iegopt.problem.transfer import edge_ticks
-from iegopt.solvers.evaluate import affinity_holds, device_load, feasible, finish_times
+from iegopt.solvers.evaluate import affinity_holds, device_load, feasible, finish_times, objective
 
 __all__ = ["Move", "Obstacle", "moves", "obstacle"]
 
@@ -41,10 +41,10 @@ class Move:
     obstacle: Obstacle | None
 
 
-def moves(compiled: Compiled, choice: Ints, stage: int) -> tuple[Move | None, Move | None]:
+def moves(compiled: Compiled, choice: Ints, stage: int, start: Ints | None = None) -> tuple[Move | None, Move | None]:
     """The best feasible move of a stage to another site, and the best forbidden one that would be cheaper.
 
-    ``None`` where there is none among the cheapest moves.
+    ``start`` (V,) are the plan's own ticks, where it has any. ``None`` where there is none among the cheapest moves.
     """
     problem = compiled.problem
     span = problem.options.of(stage)
@@ -53,6 +53,8 @@ def moves(compiled: Compiled, choice: Ints, stage: int) -> tuple[Move | None, Mo
     if not candidates.size:
         return None, None
     delta = _deltas(problem, choice, stage, candidates)
+    if problem.makespan_weight > 0:
+        candidates, delta = _with_makespan(problem, choice, start, stage, candidates, delta)
     best: Move | None = None
     blocked: Move | None = None
     for i in np.argsort(delta, kind="stable")[:_TRIED]:
@@ -85,6 +87,19 @@ def _deltas(problem: Problem, choice: Ints, stage: int, candidates: Ints) -> Int
             then = np.array([affinity_holds(problem, rule, row) for row in moved])
             delta = delta + (int(now) - then.astype(np.int64)) * rule.penalty
     return np.asarray(delta, dtype=np.int64)
+
+
+def _with_makespan(
+    problem: Problem, choice: Ints, start: Ints | None, stage: int, candidates: Ints, delta: Ints
+) -> tuple[Ints, Ints]:
+    """The candidates that look best with their own time counted, and what each really adds to the objective."""
+    slower = problem.options.time[candidates] - problem.options.time[choice[stage]]
+    rough = delta + problem.makespan_millionths / 10**6 * slower
+    candidates = candidates[np.argsort(rough, kind="stable")[:_TRIED]]
+    now = objective(problem, choice, start)
+    moved = np.tile(choice, (len(candidates), 1))
+    moved[:, stage] = candidates
+    return candidates, np.array([objective(problem, row) - now for row in moved], dtype=np.int64)
 
 
 def obstacle(problem: Problem, choice: Ints, stage: int) -> Obstacle:

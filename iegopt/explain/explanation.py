@@ -33,21 +33,24 @@ Ints = npt.NDArray[np.int64]
 _TERMS = ("L", "T", "M", "D")
 
 
-def explain(compiled: Compiled, choice: Ints, plan: Plan) -> dict[str, Any]:
-    """Explain a plan; ``choice`` is (V,) option indices of ``compiled.problem``."""
+def explain(compiled: Compiled, choice: Ints, plan: Plan, start: Ints | None = None) -> dict[str, Any]:
+    """Explain a plan: (V,) option indices of ``compiled.problem`` and, where they are part of the plan, start ticks."""
     stages: dict[str, Any] = {}
     forbidding: set[tuple[str, str]] = set()
     for v in range(len(compiled.graph.stages)):
-        best, blocked = moves(compiled, choice, v)
+        best, blocked = moves(compiled, choice, v, start)
         if blocked is not None and blocked.obstacle is not None:
             forbidding.add((blocked.obstacle.rule, blocked.obstacle.where))
-        stages[compiled.problem.stages[v]] = _stage(compiled, choice, v, best, blocked)
-    binding = sorted(_binding(compiled, choice, forbidding), key=lambda row: row["slack"] / (row["allowed"] or 1.0))
+        stages[compiled.problem.stages[v]] = _stage(compiled, choice, start, v, best, blocked)
+    rows = _binding(compiled, choice, start, forbidding)
+    binding = sorted(rows, key=lambda row: row["slack"] / (row["allowed"] or 1.0))
     summary = [*_summary(plan, binding), *_assumptions(compiled, choice)]
     return {"summary": summary, "binding": binding, "stages": stages}
 
 
-def _stage(compiled: Compiled, choice: Ints, v: int, best: Move | None, blocked: Move | None) -> dict[str, Any]:
+def _stage(
+    compiled: Compiled, choice: Ints, begin: Ints | None, v: int, best: Move | None, blocked: Move | None
+) -> dict[str, Any]:
     options = compiled.stages[v]
     chosen = int(compiled.kept[v][choice[v] - int(compiled.problem.options.ptr[v])])
     block = options.blocks[int(options.block[chosen])]
@@ -58,17 +61,17 @@ def _stage(compiled: Compiled, choice: Ints, v: int, best: Move | None, blocked:
         "terms": dict(block.cost.terms),
         "latency_expectation": expected,
         "over_expectation": slow,
-        "alternative": None if best is None else _alternative(compiled, choice, best),
-        "forbidden": None if blocked is None else _alternative(compiled, choice, blocked),
+        "alternative": None if best is None else _alternative(compiled, choice, begin, best),
+        "forbidden": None if blocked is None else _alternative(compiled, choice, begin, blocked),
         "refused": [
             {"options": count, "reason": reason} for reason, count in sorted(options.refused.items())
         ],
     }  # fmt: skip
 
 
-def _alternative(compiled: Compiled, choice: Ints, move: Move) -> dict[str, Any]:
+def _alternative(compiled: Compiled, choice: Ints, begin: Ints | None, move: Move) -> dict[str, Any]:
     problem = compiled.problem
-    terms = _by_term(compiled, choice, move)
+    terms = _by_term(compiled, choice, begin, move)
     increase = move.delta / TICKS_PER_SECOND
     if move.obstacle is not None:
         why = f"would save {_s(-increase)} of weighted cost, but {_obstacle(move.obstacle)}"
@@ -92,7 +95,7 @@ def _alternative(compiled: Compiled, choice: Ints, move: Move) -> dict[str, Any]
 _NAMES = {"L": "latency", "T": "time under load", "M": "money", "D": "data transfer"}
 
 
-def _by_term(compiled: Compiled, choice: Ints, move: Move) -> dict[str, float]:
+def _by_term(compiled: Compiled, choice: Ints, begin: Ints | None, move: Move) -> dict[str, float]:
     """Weighted change of L, T, M and D, in seconds of objective."""
     problem, options, w = compiled.problem, compiled.stages[move.stage], compiled.weights
     start, kept = int(problem.options.ptr[move.stage]), compiled.kept[move.stage]
@@ -103,8 +106,11 @@ def _by_term(compiled: Compiled, choice: Ints, move: Move) -> dict[str, float]:
     for e in np.flatnonzero((problem.edges.source == move.stage) | (problem.edges.target == move.stage)).tolist():
         u, v = problem.edges.source[e], problem.edges.target[e]
         transfer += int(edge_ticks(problem, e, moved[u], moved[v])[1] - edge_ticks(problem, e, choice[u], choice[v])[1])
+    later = 0.0
+    if w.makespan:
+        later = int(finish_times(problem, moved).max() - finish_times(problem, choice, begin).max()) / TICKS_PER_SECOND
     return {
-        "L": w.alpha * float(options.t0[new] - options.t0[old]),
+        "L": w.alpha * float(options.t0[new] - options.t0[old]) + w.makespan * later,
         "T": w.beta * float(options.time[new] - options.time[old]),
         "M": w.gamma * float(options.money[new] - options.money[old]),
         "D": transfer / TICKS_PER_SECOND,
@@ -128,15 +134,17 @@ def _apart(used: float, allowed: float, dimension: Dimension) -> tuple[str, str]
     return first, second
 
 
-def _binding(compiled: Compiled, choice: Ints, forbidding: set[tuple[str, str]]) -> Iterator[dict[str, Any]]:
+def _binding(
+    compiled: Compiled, choice: Ints, start: Ints | None, forbidding: set[tuple[str, str]]
+) -> Iterator[dict[str, Any]]:
     problem = compiled.problem
     options = problem.options
-    load = device_load(problem, choice)
+    load = device_load(problem, choice, start)
     for d in np.flatnonzero(load).tolist():
         name = problem.topology.devices[d]
         used, free = int(load[d]) / problem.memory_scale, int(problem.capacity[d]) / problem.memory_scale
         yield _row("memory", name, used, free, "B", forbidding)
-    finish = finish_times(problem, choice)
+    finish = finish_times(problem, choice, start)
     for v, stage in enumerate(compiled.graph.stages):
         if stage.latency_sla is not None:
             yield _row(

@@ -17,7 +17,7 @@ from iegopt.cost.weights import CostWeights, weights_for
 from iegopt.errors import InputError
 from iegopt.problem.arrays import NO_LIMIT, TICKS_PER_SECOND, Affinity, Options, Problem
 from iegopt.problem.cluster import CompiledCluster
-from iegopt.problem.compile_edges import EdgeBuilder, buffers, location_bytes, wire_bytes
+from iegopt.problem.compile_edges import EdgeBuilder, buffers, handed_on, location_bytes, wire_bytes
 from iegopt.problem.limits import Limits, request_limits, ticks, without_slack_limits
 from iegopt.problem.preference import asked_precision, preference_for, stage_preference, within_latency
 from iegopt.problem.sites import SiteTable
@@ -27,7 +27,7 @@ from iegopt.problem.topology import LEVEL_NAMES
 from iegopt.spec.graph import GraphSpec
 from iegopt.spec.kinds import LLM_KINDS
 from iegopt.spec.policy import KvTransferConfig
-from iegopt.spec.request import RequestSpec
+from iegopt.spec.request import MemoryAccounting, RequestSpec
 from iegopt.spec.stage import AT_LEAST_16_BIT, SIXTEEN_BIT, Precision, StageSpec
 
 __all__ = ["Compiled", "compile_graph"]
@@ -93,7 +93,7 @@ def compile_graph(
     preferences = [stage_preference(preference, stage, request) for stage in graph.stages]
     sizes = [wire_bytes(edge, graph, kv) for edge in graph.edges]
     held = buffers(graph, sizes, kv)
-    weights = weights_for(request.sla_class, request.weights)
+    weights = weights_for(request.sla_class, request.weights, request.objective)
     stages = [
         StageOptions.of(cluster.layout(stage, _precisions(stage, request, preference), table, ks, own), figures, buffer)
         for stage, ks, buffer, own in zip(graph.stages, degrees, held, preferences, strict=True)
@@ -205,9 +205,11 @@ def _problem(
             columns.append(_companion(stage, cluster, variants))
             edges.add_location(len(names), v, location_bytes(stage, kv))
             names.append(f"kv:{stage.id}")
+    peak = request.memory_accounting is MemoryAccounting.PEAK
     options = Options(
         ptr=np.concatenate([[0], np.cumsum([len(column["site"]) for column in columns])]).astype(np.int64),
         **{key: np.concatenate([column[key] for column in columns]) for key in columns[0]},
+        kv_share=_kv_share(stages, kept, len(names), table, scale) if peak else None,
     )
     companions = list(range(len(graph.stages), len(names)))
     problem = Problem(
@@ -216,7 +218,7 @@ def _problem(
         variants=tuple(variants),
         topology=table.topology,
         options=options,
-        edges=edges.build(),
+        edges=edges.build(handed_on(graph) if peak else None),
         affinities=_affinities(graph),
         capacity=cluster.state.free * scale,
         memory_scale=scale,
@@ -226,6 +228,9 @@ def _problem(
         budget=ticks(limits.budget),
         budget_stages=tuple(v for v, stage in enumerate(graph.stages) if stage.id in limits.budget_stages),
         order=np.array([*companions, *graph.topological_order()], dtype=np.int64),
+        makespan_weight=weights.makespan,
+        no_overlap=request.no_overlap,
+        peak_memory=peak,
     )
     return without_slack_limits(problem)
 
@@ -251,6 +256,17 @@ def _columns(
         "weight_key": np.where(held > 0, variant * table.topology.S + site, -1),
         "weight_share": held * per_device,
     }
+
+
+def _kv_share(
+    stages: list[StageOptions], kept: list[Ints], stages_in_all: int, table: SiteTable, scale: int
+) -> Ints:  # fmt: skip
+    """(O,) the part of every option's share that is KV cache; the companions, an option each, hold none."""
+    parts = []
+    for options, keep in zip(stages, kept, strict=True):
+        size = np.array([math.floor(block.cost.kv_bytes) for block in options.blocks], dtype=np.int64)
+        parts.append(size[options.block[keep]] * (scale // table.topology.width)[options.site[keep]])
+    return np.concatenate([*parts, np.zeros(stages_in_all - len(stages), dtype=np.int64)])
 
 
 def _companion(stage: StageSpec, cluster: CompiledCluster, variants: dict[str, int]) -> dict[str, Ints]:

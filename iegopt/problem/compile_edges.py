@@ -16,7 +16,7 @@ from iegopt.spec.graph import EdgeSpec, GraphSpec
 from iegopt.spec.policy import KvTransferConfig
 from iegopt.spec.stage import Precision, StageSpec
 
-__all__ = ["EdgeBuilder", "buffers", "location_bytes", "wire_bytes"]
+__all__ = ["EdgeBuilder", "buffers", "handed_on", "location_bytes", "wire_bytes"]
 
 Ints = npt.NDArray[np.int64]
 
@@ -53,6 +53,15 @@ def location_bytes(stage: StageSpec, kv: KvTransferConfig | None) -> float:
     return size * compression_ratio(kv, True, card.kv_precision if card else Precision.FP16)
 
 
+def handed_on(graph: GraphSpec) -> dict[str, str]:
+    """Per stage that takes over a KV cache the one it is from: the KV edge of most bytes, of equal ones the first."""
+    most: dict[str, EdgeSpec] = {}
+    for edge in graph.edges:
+        if edge.kv and (edge.target not in most or edge.bytes > most[edge.target].bytes):
+            most[edge.target] = edge
+    return {target: edge.source for target, edge in most.items()}
+
+
 class EdgeBuilder:
     """Collects edges and their overlap."""
 
@@ -79,10 +88,16 @@ class EdgeBuilder:
         self._rows.append((companion, stage, size, 0.0, "data"))
         self._hidden.append(None)
 
-    def build(self) -> Edges:
+    def build(self, hands_on: dict[str, str] | None = None) -> Edges:
+        """``hands_on``: per target the source whose KV cache it takes over."""
+
         def column(i: int) -> list[float]:
             return [float(row[i]) for row in self._rows]
 
+        taken = None
+        if hands_on is not None:
+            ends = {(self._index[source], self._index[target]) for target, source in hands_on.items()}
+            taken = np.array([(row[0], row[1]) in ends for row in self._rows], dtype=np.bool_)
         return Edges(
             source=np.array([row[0] for row in self._rows], dtype=np.int64),
             target=np.array([row[1] for row in self._rows], dtype=np.int64),
@@ -91,4 +106,5 @@ class EdgeBuilder:
             chunk=np.array(column(3)),
             hidden=tuple(self._hidden),
             kind=tuple(row[4] for row in self._rows),
+            hands_on=taken,
         )

@@ -30,13 +30,16 @@ def in_seconds(ticks: int | None) -> float | None:
 
 def decode(
     compiled: Compiled, choice: Ints, *, status: str, objective: int, bound: int | None, gap: float | None,
-    proof: str | None, solver: str, seconds: float, note: str,
+    proof: str | None, solver: str, seconds: float, note: str, start: Ints | None = None,
 ) -> Plan:  # fmt: skip
-    """The plan of a choice (V,) of option indices, with what the solver says of it."""
+    """The plan of a choice (V,) of option indices, with what the solver says of it.
+
+    ``start`` (V,) are ticks where stages must not overlap; else every stage starts as soon as it can.
+    """
     transfers = tuple(_transfer(compiled, e, choice) for e in range(compiled.problem.E))
-    start, finish = _schedule(compiled, choice)
+    begin, finish = _schedule(compiled, choice, start)
     stages = tuple(
-        _stage(compiled, v, int(choice[v]), start[v], finish[v]) for v in range(compiled.problem.V)
+        _stage(compiled, v, int(choice[v]), begin[v], finish[v]) for v in range(compiled.problem.V)
     )  # fmt: skip
     total = CostSplit(
         L=sum(stage.cost.L for stage in stages),
@@ -47,6 +50,7 @@ def decode(
     )
     w = compiled.weights
     weighted = w.alpha * total.L + w.beta * total.T + w.gamma * total.M + w.lambda_ * total.D
+    weighted += w.makespan * max(finish, default=0.0)
     value = objective / TICKS_PER_SECOND
     penalties = value - weighted
     return Plan(
@@ -69,7 +73,7 @@ def decode(
         cost=total,
         # What rounding to ticks leaves is no penalty.
         penalties=penalties if penalties > 1e-9 * (2 + len(stages) + len(transfers)) else 0.0,
-        weights=WeightsUsed(w.alpha, w.beta, w.gamma, w.lambda_),
+        weights=WeightsUsed(w.alpha, w.beta, w.gamma, w.lambda_, w.makespan),
         reference_price=compiled.cluster.reference_price,
     )
 
@@ -122,9 +126,12 @@ def _transfer(compiled: Compiled, e: int, choice: Ints) -> TransferPlan:
     )
 
 
-def _schedule(compiled: Compiled, choice: Ints) -> tuple[list[float], list[float]]:
-    """Earliest start and finish of every stage in seconds, along the DAG."""
+def _schedule(compiled: Compiled, choice: Ints, given: Ints | None) -> tuple[list[float], list[float]]:
+    """Start and finish of every stage in seconds: the given ones, else the earliest along the DAG."""
     problem = compiled.problem
+    if given is not None:
+        ends = given + problem.options.time[choice]
+        return [t / TICKS_PER_SECOND for t in given.tolist()], [t / TICKS_PER_SECOND for t in ends.tolist()]
     start = [0] * problem.V
     finish = [0] * problem.V
     for v in problem.order.tolist():

@@ -112,4 +112,5 @@ def _keep_hint(problem: Problem, result: Result, hint: npt.NDArray[np.int64], va
         return result
     status = Status.OPTIMAL if result.bound == value else Status.FEASIBLE
     note = f"{result.note}; the hint is better" if result.note else "the hint is better"
-    return dataclasses.replace(result, status=status, choice=hint, objective=value, note=note, start=_hint_start(problem, hint))
+    start = _hint_start(problem, hint)
+    return dataclasses.replace(result, status=status, choice=hint, objective=value, note=note, start=start)

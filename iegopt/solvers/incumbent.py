@@ -22,7 +22,7 @@ __all__ = ["Incumbent", "Report", "no_option"]
 
 Ints = npt.NDArray[np.int64]
 Report = Callable[..., None]
-"""Receives (plan or ``None``, bound in ticks or ``None``, what proved the bound[, start times]) while an engine runs."""
+"""Receives (plan or ``None``, bound in ticks or ``None``, what proved the bound[, start times]) as an engine runs."""
 
 SENTENCE = {
     Status.OPTIMAL: "proven optimal",

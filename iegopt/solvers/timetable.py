@@ -40,9 +40,7 @@ def timetable(problem: Problem, choice: Ints, start: Ints | None = None) -> Time
     return planned(problem, choice, transfer_ticks(problem, choice))
 
 
-def planned(
-    problem: Problem, choice: Ints, moved: Sequence[int], priority: Sequence[float] | None = None
-) -> Timetable:
+def planned(problem: Problem, choice: Ints, moved: Sequence[int], priority: Sequence[float] | None = None) -> Timetable:
     """The times of a plan whose transfers are known; ``priority`` as in ``schedule``."""
     if not problem.no_overlap:
         return earliest(problem, choice, moved)
@@ -74,7 +72,7 @@ def earliest(problem: Problem, choice: Ints, moved: Sequence[int]) -> Timetable:
 
 def urgency(problem: Problem, choice: Ints, moved: Sequence[int]) -> list[int]:
     """(V,) longest path from the start of every stage to the end, in ticks."""
-    rank = problem.options.time[choice].tolist()
+    rank: list[int] = problem.options.time[choice].tolist()
     time = list(rank)
     target = problem.edges.target.tolist()
     outgoing = _outgoing(problem)

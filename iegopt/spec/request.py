@@ -14,7 +14,8 @@ from iegopt.spec.quantities import Bytes, Flop, PositiveInt, Seconds, SmallInt
 from iegopt.spec.stage import Parallelism, Precision, StageKind
 
 __all__ = [
-    "AgentConfig", "Preference", "RequestSpec", "RetrievalSpec", "SlaClass", "SlaSpec", "ToolSpec", "Weights",
+    "AgentConfig", "MemoryAccounting", "Objective", "Preference", "RequestSpec", "RetrievalSpec", "SlaClass", "SlaSpec",
+    "ToolSpec", "Weights",
 ]  # fmt: skip
 
 
@@ -25,6 +26,20 @@ class SlaClass(StrEnum):
     BATCH = "batch"
     AGENT = "agent"
     OFFLINE = "offline"
+
+
+class Objective(StrEnum):
+    """What time costs: that of every stage and transfer in sum, or only that until the last stage ends."""
+
+    SUM = "sum"
+    CRITICAL_PATH = "critical_path"
+
+
+class MemoryAccounting(StrEnum):
+    """Memory of the whole request at once, or of what is held at one moment at worst."""
+
+    SUM = "sum"
+    PEAK = "peak"
 
 
 class SlaSpec(Spec):
@@ -96,6 +111,10 @@ class RequestSpec(Spec):
 
     Without a ``precision`` the model runs in its native one, never silently in a lower; encoders (embedding,
     rerank) run in any of 16 bits or more.
+
+    ``objective: critical_path`` minimises α · (end-to-end finish) + γ · money + penalties, α counted in millionths.
+    ``no_overlap`` lets stages on a common device run one after the other only. With ``memory_accounting: peak`` a stage
+    holds its memory until its last consumer on the same site has ended, and KV handed on there is one copy.
     """
 
     id: Identifier = "request"
@@ -111,10 +130,27 @@ class RequestSpec(Spec):
     sla_class: SlaClass = SlaClass.REALTIME
     sla: SlaSpec = SlaSpec()
     weights: Weights = Weights()
+    objective: Objective = Objective.SUM
+    no_overlap: bool = False
+    memory_accounting: MemoryAccounting = MemoryAccounting.SUM
     prefer: Preference | None = None
     dag_constraints: DagConstraints = DagConstraints()
     kv_transfer_config: KvTransferConfig | None = None
     fallback_policy: FallbackPolicy | None = None
+
+    @model_validator(mode="after")
+    def _weights_of_the_critical_path(self) -> Self:
+        if self.objective is Objective.CRITICAL_PATH:
+            if self.weights.beta is not None or self.weights.lambda_ is not None:
+                raise ValueError(
+                    "weights beta and lambda price a sum, and objective critical_path has none: remove them"
+                )
+            if self.weights.alpha is not None and self.weights.alpha < 1e-6:
+                raise ValueError(
+                    f"weights.alpha {self.weights.alpha:g} prices the end-to-end finish of objective critical_path: "
+                    "expected at least 1e-06"
+                )
+        return self
 
     @model_validator(mode="after")
     def _prompt_or_graph(self) -> Self:

@@ -31,7 +31,7 @@ def check_placement(document: Mapping[str, Any], placement: Mapping[str, Any]) -
     document
         A well-formed ``iegopt-instance/1``.
     placement
-        Stage id → ``{"site": site id, "variant": name}``, with the extension ``no_overlap`` also ``"start"`` in seconds.
+        Stage id → ``{"site": site id, "variant": name}``, with the extension ``no_overlap`` also ``"start"`` (s).
     """
     chosen, found = _chosen(document, placement)
     if found:
@@ -145,9 +145,7 @@ def _chosen(document: Mapping[str, Any], placement: Mapping[str, Any]) -> tuple[
     return chosen, found
 
 
-def _starts(
-    document: Mapping[str, Any], placement: Mapping[str, Any]
-) -> tuple[list[float] | None, list[Violation]]:
+def _starts(document: Mapping[str, Any], placement: Mapping[str, Any]) -> tuple[list[float] | None, list[Violation]]:
     """(V,) seconds where stages must not overlap, else ``None``; and the stages without."""
     if "no_overlap" not in document.get("extensions", []):
         return None, []
@@ -218,9 +216,7 @@ def _memory(document: Mapping[str, Any], chosen: list[int]) -> list[Violation]:
     return found
 
 
-def _times(
-    document: Mapping[str, Any], chosen: list[int], finish: list[tuple[float, int]]
-) -> list[Violation]:
+def _times(document: Mapping[str, Any], chosen: list[int], finish: list[tuple[float, int]]) -> list[Violation]:
     found = []
     times = [stage["options"]["time"][o] for stage, o in zip(document["stages"], chosen, strict=True)]
     for stage, time, (end, terms) in zip(document["stages"], times, finish, strict=True):

@@ -19,13 +19,14 @@ from iegopt.cost.weights import weights_for
 from iegopt.devices import Device
 from iegopt.plans import Plan, StagePlan
 from iegopt.spec.cluster import ClusterSpec
-from iegopt.spec.graph import AffinityRule, EdgeSpec, GraphSpec
+from iegopt.spec.graph import AffinityRule, EdgeKind, EdgeSpec, GraphSpec
 from iegopt.spec.kinds import KINDS, LLM_KINDS
 from iegopt.spec.llm import LlmCard
-from iegopt.spec.request import RequestSpec
+from iegopt.spec.request import MemoryAccounting, RequestSpec
 from iegopt.spec.stage import SIXTEEN_BIT, NodeType, Parallelism, ParallelStrategy, Precision, StageKind, StageSpec
 from iegopt.spec.variant import Variant
 from iegopt.verify.links import link_between
+from iegopt.verify.plan_time import Held, check_held, check_starts
 from iegopt.verify.report import Report, Violation
 
 __all__ = ["State", "check_plan"]
@@ -74,8 +75,11 @@ class _Check:
         transfers = {(e.source, e.target): self._transfer(e) for e in self.graph.edges}
         transfers |= {(f"kv:{name}", name): t for name, t in self._locations()}
         makespan = self._finish_times(transfers)
-        self._memory()
-        objective = self._objective(transfers)
+        if self.request.memory_accounting is MemoryAccounting.PEAK:
+            self.violations += self._peak_memory(transfers)
+        else:
+            self._memory()
+        objective = self._objective(transfers, makespan)
         if not _close(objective, self.plan.objective, len(self.at) + len(transfers)):
             self._bad("claim", "objective", self.plan.objective, objective)
         if not _close(makespan, self.plan.makespan, len(self.at) + len(transfers)):
@@ -226,12 +230,20 @@ class _Check:
 
     def _finish_times(self, transfers: dict[tuple[str, str], float]) -> float:
         """Longest path; checks TTFT, the end-to-end limit and the compute budget on the way."""
-        finish = {name: 0.0 for name in self.at if name.startswith("kv:")}
+        finish = {f"kv:{name}": 0.0 for name in self.placed if f"kv:{name}" in self.at}
         order = [self.graph.stages[v] for v in self.graph.topological_order()]
         for spec in order:
             ready = (finish[u] + t for (u, v), t in transfers.items() if v == spec.id)
-            finish[spec.id] = max(ready, default=0.0) + self.placed[spec.id].time
+            start = self.at[spec.id].start if self.request.no_overlap else max(ready, default=0.0)
+            finish[spec.id] = start + self.placed[spec.id].time
         slack = _ROUNDING * (len(order) + len(transfers))
+        if self.request.no_overlap:
+            self.violations += check_starts(self.plan, {n: p.time for n, p in self.placed.items()}, transfers)
+        for name, end in finish.items():
+            begin = end - self.placed[name].time if name in self.placed else 0.0
+            for what, true, claimed in (("start", begin, self.at[name].start), ("finish", end, self.at[name].finish)):
+                if abs(true - claimed) > slack + _RELATIVE * abs(true):
+                    self._bad("claim", f"{what} of {name}", claimed, true)
         first = next((spec.id for spec in order if spec.type is StageKind.PREFILL), None)
         ttft, limits = self.request.sla.ttft, self.request.dag_constraints
         if ttft is not None and first is not None and finish[first] > ttft + slack:
@@ -260,6 +272,32 @@ class _Check:
             if used > self.state[device][1] + 1e-3:
                 self._bad("memory", device, used, self.state[device][1])
 
+    def _peak_memory(self, transfers: dict[tuple[str, str], float]) -> list[Violation]:
+        takes: dict[str, EdgeSpec] = {}
+        for edge in self.graph.edges:
+            if edge.kv and (edge.target not in takes or edge.bytes > takes[edge.target].bytes):
+                takes[edge.target] = edge
+        held = [
+            Held(
+                name,
+                self.at[name].devices,
+                self.at[name].start,
+                self.at[name].finish,
+                math.ceil(placed.cost.memory_bytes + placed.cost.kv_bytes) + self._buffers(name),
+                math.floor(placed.cost.kv_bytes),
+                {edge.target for edge in self.graph.edges if edge.source == name and edge.kind is EdgeKind.DATA},
+                {edge.target for edge in takes.values() if edge.source == name},
+            )
+            for name, placed in self.placed.items()
+        ]
+        weights = {placed.key: math.ceil(placed.weights) for placed in self.placed.values()}
+        fixed: dict[str, float] = {}
+        for (_, devices), size in weights.items():
+            for device in devices:
+                fixed[device] = fixed.get(device, 0.0) + size / len(devices)
+        free = {name: self.state[name][1] for stage in self.plan.stages for name in stage.devices}
+        return check_held(held, fixed, free, _ROUNDING * (len(held) + len(transfers)))
+
     def _buffers(self, name: str) -> int:
         total = 0
         for edge in self.graph.edges:
@@ -268,9 +306,9 @@ class _Check:
                 total += math.ceil(buffer_bytes(self.kv, size))
         return total
 
-    def _objective(self, transfers: dict[tuple[str, str], float]) -> float:
-        w = weights_for(self.request.sla_class, self.request.weights)
-        total = w.lambda_ * sum(transfers.values())
+    def _objective(self, transfers: dict[tuple[str, str], float], makespan: float) -> float:
+        w = weights_for(self.request.sla_class, self.request.weights, self.request.objective)
+        total = w.lambda_ * sum(transfers.values()) + w.makespan * makespan
         for name, placed in self.placed.items():
             price = sum(self.devices[device].price for device in self.at[name].devices)
             total += w.alpha * placed.t0 + w.beta * placed.time

@@ -14,8 +14,8 @@ class Violation:
     Attributes
     ----------
     rule
-        ``memory``, ``sla``, ``deadline``, ``finish_by``, ``budget``, ``affinity``, ``start``, ``order``, ``no_overlap``,
-        ``stage``, ``option``, ``claim``.
+        ``memory``, ``sla``, ``deadline``, ``finish_by``, ``budget``, ``affinity``, ``start``, ``order``,
+        ``no_overlap``, ``stage``, ``option``, ``claim``.
     where
         The stage, device or key at which it is broken.
     used, allowed

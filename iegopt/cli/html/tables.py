@@ -49,6 +49,8 @@ def cost_bars(plan: Plan) -> str:
         f'<span><i class="{term}"></i>{term} {name} (× {weights[term]:g}): {seconds(total[term])}</span>'
         for term, name in TERMS.items()
     )
+    if w.makespan:
+        legend += f"<span>critical path (× {w.makespan:g}): {seconds(w.makespan * plan.makespan)}</span>"
     if plan.penalties:
         legend += f"<span>penalties: {seconds(plan.penalties)}</span>"
     rows = _bar("all stages", total, sum(total.values()) or 1.0)

@@ -11,6 +11,7 @@ bytes times nanoseconds would leave the int64 of CP-SAT.) At a moment t, per sta
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
@@ -33,15 +34,24 @@ def peak_memory(timing: Timing, loaded: dict[int, cp_model.IntVar]) -> None:
     problem, options = timing.problem, timing.variables.options
     givers = np.bincount(problem.edges.source[_hands_on(problem)], minlength=problem.V)
     loads = device_loads(problem, options)
+    topology, site = problem.topology, problem.options.site
     for v in range(problem.V):
-        own = {d for s in set(problem.options.site[options[v]].tolist()) for d in problem.topology.devices_of(s).tolist()}
-        moments = [_Moment(timing, timing.start[v], lambda choice, v=v: int(timing.times(choice).start[v]))]
+        own = {d for s in np.unique(site[options[v]]).tolist() for d in topology.devices_of(s).tolist()}
+        moments = [_Moment(timing, timing.start[v], partial(_start, timing, v))]
         if givers[v] > 1:
-            moments.append(_Moment(timing, timing.release(v), lambda choice, v=v: timing.released(choice, v)))
+            moments.append(_Moment(timing, timing.release(v), partial(_release, timing, v)))
         for moment in moments:
             for load in loads:
                 if load.device in own:
                     moment.limit(load, loaded)
+
+
+def _start(timing: Timing, v: int, choice: Ints) -> int:
+    return int(timing.times(choice).start[v])
+
+
+def _release(timing: Timing, v: int, choice: Ints) -> int:
+    return timing.released(choice, v)
 
 
 class _Moment:
@@ -94,6 +104,10 @@ class _Moment:
             self._terms[o] = term
         return self._terms[o]
 
+    def _one_copy(self, u: int, a: int, w: int, b: int, choice: Ints) -> int:
+        taken = choice[u] == a and choice[w] == b and self._now(choice, w)
+        return int(taken and self._ticks(choice) < self._timing.released(choice, u))
+
     def _copies(self, load: DeviceLoad) -> list[tuple[cp_model.IntVar, int]]:
         """k and its KV, per edge that hands on and pair of options on one site over the device."""
         problem, timing, model = self._problem, self._timing, self._variables.model
@@ -109,10 +123,7 @@ class _Moment:
                     both = int(min(kv[a], kv[b]))
                     if not both:
                         continue
-                    k = self._variables.literal(
-                        lambda c, u=u, w=w, a=a, b=b: int(c[u] == a and c[w] == b)
-                        * self._now(c, w) * int(self._ticks(c) < timing.released(c, u))
-                    )  # fmt: skip
+                    k = self._variables.literal(partial(self._one_copy, u, a, w, b))
                     for needed in (self._variables.x[a], self._variables.x[b], self._stage_holds(w)):
                         model.add_implication(k, needed)
                     model.add(self._at + 1 <= timing.release(u)).only_enforce_if(k)

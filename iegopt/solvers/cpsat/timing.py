@@ -1,9 +1,9 @@
 """When stages run, in the CP-SAT model: start times, one stage at a time on a device, memory at every moment.
 
-    start[v], size[v], end[v]    start + size = end ≤ latest, in units (the greatest common divisor of all times)
-    start[v] ≥ end[u] + t(e)     over every edge e = (u, v); equal to the largest where stages may not wait
-    [start, end) of option o     an optional interval, present with x[o], on each of its devices: NoOverlap
-    release[v]                   the largest end of v and of its consumers in place
+start[v], size[v], end[v]    start + size = end ≤ latest, in units (the greatest common divisor of all times)
+start[v] ≥ end[u] + t(e)     over every edge e = (u, v); equal to the largest where stages may not wait
+[start, end) of option o     an optional interval, present with x[o], on each of its devices: NoOverlap
+release[v]                   the largest end of v and of its consumers in place
 """
 
 from __future__ import annotations

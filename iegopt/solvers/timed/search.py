@@ -89,7 +89,7 @@ class Pricer:
     def _between(self, e: int, a: int, b: int) -> tuple[int, int]:
         key = (e, a, b)
         if key not in self._edge:
-            time, cost = edge_ticks(self.problem, e, np.int64(a), np.int64(b))
+            time, cost = edge_ticks(self.problem, e, np.array(a), np.array(b))
             self._edge[key] = int(time), int(cost)
         return self._edge[key]
 
