@@ -1,8 +1,9 @@
 """Lower bounds where the makespan counts, and the options that they rule out.
 
-No plan ends before its longest path of least times, and with ``no_overlap`` not before all devices together have
-done the least work that there is. The relaxation (``exact.relaxation``) leaves the makespan out, so its bound and the
-weighted makespan's add up; so do an option's min-marginal and the path through it.
+No plan ends before its longest path of least times. With ``no_overlap``, stages that have to wait for h seconds and are
+followed by q do all their work in between, on the devices that there are: the makespan is at least h + work/devices + q
+for every h and q (Fernández and Bussell 1973). The relaxation (``exact.relaxation``) leaves the makespan out, so its
+bound and the weighted makespan's add up; so do an option's min-marginal and the path through it.
 """
 
 from __future__ import annotations
@@ -44,12 +45,10 @@ def makespan_bound(problem: Problem) -> MakespanBound:
             tail[v] = max(tail[v], least[w] + tail[w])
     bound = int((head + least + tail).max(initial=0))
     if problem.no_overlap:
-        width = problem.topology.width[options.site]
-        work = np.where(problem.allowed, options.time * width, np.iinfo(np.int64).max)
-        total = int(np.minimum.reduceat(work, options.ptr[:-1]).sum())
-        used = options.site[problem.allowed]
-        devices = int(_devices(problem, np.unique(used)).sum())
-        bound = max(bound, -(-total // max(1, devices)))
+        bound = max(bound, _work_bound(problem, head, tail))
+    if _transfers_are_instant(problem):
+        unit = max(1, int(np.gcd.reduce(options.time[problem.allowed], initial=0)))
+        bound = -(-bound // unit) * unit
     return MakespanBound(bound, head, tail)
 
 
@@ -62,6 +61,31 @@ def surviving(relaxed: Relaxation, bound: MakespanBound, best: int) -> npt.NDArr
     # In floats, and a little less than they say: the exact ⌈·⌉ of millions of options would need big integers.
     weighted = np.floor(problem.makespan_millionths / 10**6 * longest * (1 - 1e-12))
     return np.asarray(problem.allowed & (relaxed.min_marginals + weighted <= best))
+
+
+def _work_bound(problem: Problem, head: Ints, tail: Ints) -> int:
+    options = problem.options
+    width = problem.topology.width[options.site]
+    work = np.minimum.reduceat(
+        np.where(problem.allowed, options.time * width, np.iinfo(np.int64).max), options.ptr[:-1]
+    )  # fmt: skip
+    devices = int(_devices(problem, np.unique(options.site[problem.allowed])).sum())
+    best = 0
+    for h in np.unique(head).tolist():
+        late = head >= h
+        order = np.argsort(-tail[late], kind="stable")
+        done = -(-np.cumsum(work[late][order]) // max(1, devices))
+        best = max(best, h + int((done + tail[late][order]).max()))
+    return best
+
+
+def _transfers_are_instant(problem: Problem) -> bool:
+    topology = problem.topology
+    if problem.edges.bytes.any():
+        return False
+    if topology.pair_latency is not None:
+        return not topology.pair_latency.any()
+    return not any(latency.any() for latency in topology.latency)
 
 
 def _devices(problem: Problem, sites: Ints) -> npt.NDArray[np.bool_]:

@@ -20,6 +20,7 @@ from iegopt.problem.arrays import NO_LIMIT, Problem
 from iegopt.problem.transfer import edge_ticks
 from iegopt.solvers.clock import Clock
 from iegopt.solvers.evaluate import affinity_holds, device_load
+from iegopt.solvers.result import OPTIMALITY_GAP
 from iegopt.solvers.timed.bound import MakespanBound
 from iegopt.solvers.timetable import Timetable, peak_load, planned, urgency
 
@@ -135,14 +136,23 @@ def construct(price: Pricer, bound: MakespanBound, *, eager: bool) -> Found:
     return price(choice)
 
 
-def improve(price: Pricer, first: Found, clock: Clock, rng: random.Random, least: int | None) -> tuple[Found, int]:
-    """The best plan that the search comes by until the clock ends or ``least`` ticks are met, and its moves."""
+def improve(
+    price: Pricer, first: Found, clock: Clock, rng: random.Random, least: int, patience: int | None
+) -> tuple[Found, int]:
+    """The best plan that the search comes by, and how many moves it made.
+
+    It ends with the clock, at a plan proven optimal by the bound ``least`` (ticks), or after ``patience`` moves
+    without a better plan.
+    """
     moves = _Moves(price.problem, rng)
     best = current = first
     total, begin = max(clock.left, 1e-9), first.value
-    count = astray = 0
-    while clock.left > 0 and not (best.broken == 0 and least is not None and best.value <= least):
+    count = astray = stale = 0
+    while clock.left > 0 and (patience is None or stale < patience):
+        if best.broken == 0 and best.value - least <= OPTIMALITY_GAP * abs(best.value):
+            break
         count += 1
+        stale += 1
         near = moves.neighbour(current)
         if near is None:
             continue
@@ -152,7 +162,7 @@ def improve(price: Pricer, first: Found, clock: Clock, rng: random.Random, least
             current = found
         astray += 1
         if current.better_than(best):
-            best, astray = current, 0
+            best, astray, stale = current, 0, 0
         elif astray > _ASTRAY:
             current, astray = best, 0
     return best, count

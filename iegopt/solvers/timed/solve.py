@@ -14,12 +14,14 @@ from iegopt.problem.restrict import restrict
 from iegopt.solvers.clock import Clock
 from iegopt.solvers.cpsat import CpSat
 from iegopt.solvers.evaluate import feasible
+from iegopt.solvers.exact.elimination import eliminate
 from iegopt.solvers.exact.relaxation import Relaxation, relaxation
 from iegopt.solvers.exact.tree import relaxed_result
 from iegopt.solvers.killable import run_killable
 from iegopt.solvers.result import OPTIMALITY_GAP, Params, Result, Status, relative_gap
 from iegopt.solvers.timed.bound import MakespanBound, makespan_bound, surviving
 from iegopt.solvers.timed.search import Found, Pricer, construct, improve
+from iegopt.solvers.timetable import timetable
 
 __all__ = ["BOUND_PROOF", "solve_timed"]
 
@@ -29,6 +31,8 @@ BOUND_PROOF = "relaxation and least makespan"
 
 _SEARCH_SHARE, _SEARCH_MOST = 0.3, 2.0
 """Share of the time left, and seconds at most, for local search before the engine."""
+_PATIENCE = 100
+"""Moves per stage without a better plan, after which the engine has its turn."""
 _ENGINE_NEEDS = 0.4
 """Seconds that must be left for an engine to be worth the start."""
 _ENGINE_GRACE = 0.1
@@ -53,32 +57,59 @@ def solve_timed(
     relaxed = relaxation(problem)
     if relaxed.bound is None:
         return relaxed_result(relaxed, solver, clock.start)
+    proven = _proven(relaxed, solver, clock)
+    if proven is not None:
+        return proven
     bound = makespan_bound(problem)
-    least = relaxed.bound + problem.makespan_cost(bound.least)
     price = Pricer(problem)
-    plans = [construct(price, bound, eager=False), construct(price, bound, eager=True)]
+    cheapest, least, proof = _cheapest(relaxed, clock)
+    least += problem.makespan_cost(bound.least)
+    plans = [price(cheapest), construct(price, bound, eager=False), construct(price, bound, eager=True)]
     if hint is not None and problem.allowed[hint].all():
         plans.append(price(np.asarray(hint, dtype=np.int64)))
     best = min(plans, key=lambda plan: (plan.broken, plan.value))
     note = "list scheduling"
     if search:
         share = min(_SEARCH_SHARE * clock.left, _SEARCH_MOST) if engine and clock.left > _ENGINE_NEEDS else clock.left
-        best, moves = improve(price, best, clock.slice(share), random.Random(params.seed), least)
+        patience = _PATIENCE * problem.V if engine else None
+        best, moves = improve(price, best, clock.slice(share), random.Random(params.seed), least, patience)
         note = f"list scheduling; {moves} moves of local search"
-    done = _result(problem, best, least, solver, clock, note)
+    done = _result(problem, best, (least, proof), solver, clock, note)
     if engine and done.status is not Status.OPTIMAL and clock.left > _ENGINE_NEEDS:
         return _with_engine(relaxed, bound, done, params, clock)
     return done
 
 
-def _result(problem: Problem, best: Found, least: int, solver: str, clock: Clock, note: str) -> Result:
+def _proven(relaxed: Relaxation, solver: str, clock: Clock) -> Result | None:
+    """The relaxation's choice, where the makespan costs nothing and it keeps every constraint; else ``None``."""
+    if relaxed.problem.makespan_weight > 0:
+        return None
+    found = relaxed_result(relaxed, solver, clock.start)
+    if found.status is not Status.OPTIMAL or found.choice is None or not relaxed.problem.no_overlap:
+        return found if found.status is Status.OPTIMAL else None
+    return dataclasses.replace(found, start=timetable(relaxed.problem, found.choice).start)
+
+
+def _cheapest(relaxed: Relaxation, clock: Clock) -> tuple[Ints, int, str]:
+    """The plan that is cheapest but for memory, times and makespan, or nearly; what it costs at least; the proof."""
+    assert relaxed.choice is not None
+    assert relaxed.bound is not None
+    if relaxed.forest.dropped and clock.left > 0:
+        found = eliminate(relaxed.problem, relaxed.problem.allowed, clock)
+        if found is not None and found.value > relaxed.bound:
+            return found.choice, found.value, "elimination and least makespan"
+    return relaxed.choice, relaxed.bound, BOUND_PROOF
+
+
+def _result(problem: Problem, best: Found, known: tuple[int, str], solver: str, clock: Clock, note: str) -> Result:
+    least, proof = known
     start = best.table.start if problem.no_overlap else None
     if best.broken > 0 or not feasible(problem, best.choice, start):
         note = f"no feasible plan found: {note}"
-        return Result(Status.UNKNOWN, None, None, least, BOUND_PROOF, solver, clock.seconds, note)
+        return Result(Status.UNKNOWN, None, None, least, proof, solver, clock.seconds, note)
     status = _status(best.value, least)
     return Result(
-        status, best.choice, best.value, least, BOUND_PROOF, solver, clock.seconds, note, start=start
+        status, best.choice, best.value, least, proof, solver, clock.seconds, note, start=start
     )  # fmt: skip
 
 
