@@ -204,7 +204,7 @@ def _refuse_overflow(document: dict[str, Any], topology: Topology, file: str) ->
         raise SpecError(file, "edges", "the sum of the longest transfers reaches 2^62 ns")
     if not (sum(w * t for t, w in transfers) + penalties) * TICKS_PER_SECOND < _LIMIT:
         raise SpecError(file, "edges", "the sum of the dearest transfers and penalties reaches 2^62 ns")
-    longest = sum(max(s["options"]["time"]) for s in document["stages"]) + sum(t for t, _ in transfers)
+    longest = sum(max(s["options"]["time"], default=0) for s in document["stages"]) + sum(t for t, _ in transfers)
     if not document.get("makespan_weight", 0) * longest * TICKS_PER_SECOND < _LIMIT:
         raise SpecError(file, "makespan_weight", "the weighted sum of the longest times and transfers reaches 2^62 ns")
 

@@ -146,10 +146,7 @@ class RequestSpec(Spec):
                     "weights beta and lambda price a sum, and objective critical_path has none: remove them"
                 )
             if self.weights.alpha is not None and self.weights.alpha < 1e-6:
-                raise ValueError(
-                    f"weights.alpha {self.weights.alpha:g} prices the end-to-end finish of objective critical_path: "
-                    "expected at least 1e-06"
-                )
+                raise ValueError("objective critical_path with weights.alpha below 1e-06: time would cost nothing")
         return self
 
     @model_validator(mode="after")

@@ -62,6 +62,7 @@ class _Check:
         self.kv = request.kv_transfer_config or cluster.kv_transfer_config
         self.at = {stage.id: stage for stage in plan.stages}
         self.placed: dict[str, _Placed] = {}
+        self.finish: dict[str, float] = {}
         self.violations: list[Violation] = []
 
     def run(self) -> Report:
@@ -239,6 +240,7 @@ class _Check:
         slack = _ROUNDING * (len(order) + len(transfers))
         if self.request.no_overlap:
             self.violations += check_starts(self.plan, {n: p.time for n, p in self.placed.items()}, transfers)
+        self.finish = finish
         for name, end in finish.items():
             begin = end - self.placed[name].time if name in self.placed else 0.0
             for what, true, claimed in (("start", begin, self.at[name].start), ("finish", end, self.at[name].finish)):
@@ -281,8 +283,8 @@ class _Check:
             Held(
                 name,
                 self.at[name].devices,
-                self.at[name].start,
-                self.at[name].finish,
+                self.finish[name] - placed.time,
+                self.finish[name],
                 math.ceil(placed.cost.memory_bytes + placed.cost.kv_bytes) + self._buffers(name),
                 math.floor(placed.cost.kv_bytes),
                 {edge.target for edge in self.graph.edges if edge.source == name and edge.kind is EdgeKind.DATA},

@@ -272,6 +272,7 @@ REQUEST = {
     "weights/beta": 9,
     "weights/gamma": 9,
     "weights/lambda": 9,
+    "objective": "critical_path",
     "prefer": {"device": "H100"},
     "dag_constraints": {"max_nodes": 1},
 }

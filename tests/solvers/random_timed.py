@@ -14,9 +14,12 @@ def timed_instance(seed: int, features: tuple[str, ...] | None = None) -> dict[s
     """An ``iegopt-instance/1`` document with these extensions, else with a draw of one to three of them."""
     rng = random.Random(f"timed {seed}")
     chosen = rng.sample(FEATURES, rng.randint(1, 3)) if features is None else list(features)
+    if features is None and "no_overlap" in chosen and rng.random() < 0.6:
+        chosen = sorted({*chosen, "makespan_weight"})
     both = {"no_overlap", "peak_memory"} <= set(chosen)
     stages = rng.randint(2, 4 if both else 5)
-    document = random_instance(seed, stages=stages, combinations=60 if "no_overlap" in chosen else 400)
+    shape = "chain" if "peak_memory" in chosen and rng.random() < 0.5 else None
+    document = random_instance(seed, stages=stages, shape=shape, combinations=60 if "no_overlap" in chosen else 400)
     if "makespan_weight" in chosen:
         document["makespan_weight"] = rng.choice([1.0, 0.5, 3, round(rng.uniform(0, 2), 6)])
         if rng.random() < 0.3:
@@ -32,13 +35,20 @@ def timed_instance(seed: int, features: tuple[str, ...] | None = None) -> dict[s
 
 def _lifetimes(rng: random.Random, document: dict[str, Any]) -> None:
     """KV caches, edges that hand them on, and capacities that a sum would break and a moment may not."""
+    crowded = rng.random() < 0.7
     for stage in document["stages"]:
         options = stage["options"]
-        if rng.random() < 0.8:
-            options["kv"] = [m if rng.random() < 0.5 else int(m * rng.random()) for m in options["memory"]]
+        if crowded:
+            options["memory"] = [rng.randint(4, 6) * 10**9 for _ in options["memory"]]
+        if crowded or rng.random() < 0.8:
+            options["kv"] = [m if rng.random() < 0.6 else int(m * rng.uniform(0.4, 1)) for m in options["memory"]]
     taken: set[int] = set()
     for edge in document["edges"]:
-        if edge["kind"] == "data" and edge["to"] not in taken and rng.random() < 0.7:
+        if edge["kind"] == "data" and edge["to"] not in taken and rng.random() < 0.8:
             edge["hands_on"] = True
             taken.add(edge["to"])
-    document["devices"]["memory"] = [int(m * rng.uniform(0.5, 1.0)) for m in document["devices"]["memory"]]
+            if crowded:
+                edge |= {"bytes": 4e9, "weight": 1.0}
+    document["devices"]["memory"] = [int(m * rng.uniform(0.7, 1.3)) for m in document["devices"]["memory"]]
+    if crowded:  # room for one stage and perhaps what another keeps, seldom for three
+        document["devices"]["memory"] = [rng.randint(6, 10) * 10**9 for _ in document["devices"]["memory"]]
