@@ -93,7 +93,7 @@ def test_weights_that_the_critical_path_does_not_read_are_refused(weights: dict[
 
 
 CHAIN = [stage("prefill", 1, "10GB", "30GB"), stage("decode", 1, "10GB", "35GB", "decode"), stage("last", 1, "60GB")]
-KV = [{"from": "prefill", "to": "decode", "bytes": "30GB", "kv": True},
+KV: list[dict[str, Any]] = [{"from": "prefill", "to": "decode", "bytes": "30GB", "kv": True},
       {"from": "decode", "to": "last", "kind": "control"}]  # fmt: skip
 
 

@@ -175,13 +175,17 @@ def _show(problem: Problem, result: Result, document: dict[str, Any]) -> None:
     size = f"{problem.V} stages, {problem.topology.S:,} sites, {len(problem.options.site):,} options"
     parts: list[Any] = [headline(document, problem.name or "problem", size, result.proof, result.note)]
     if result.choice is not None:
+        starts = [] if result.start is None else result.start.tolist()
+        begin: list[tuple[str, Any]] = [("start", "right")] if starts else []
         made = table(
-            "Placement", ("stage", "left"), ("site", "left"), ("variant", "left"), ("time", "right"), ("cost", "right")
-        )
-        for stage, o in zip(problem.stages, result.choice.tolist(), strict=True):
+            "Placement", ("stage", "left"), ("site", "left"), ("variant", "left"), *begin, ("time", "right"),
+            ("cost", "right"),
+        )  # fmt: skip
+        for v, (stage, o) in enumerate(zip(problem.stages, result.choice.tolist(), strict=True)):
             place = document["placement"][stage]
+            at = [seconds(starts[v] / 1e9)] if starts else []
             time, cost = (seconds(int(ticks[o]) / 1e9) for ticks in (problem.options.time, problem.options.cost))
-            made.add_row(plain(stage), plain(place["site"]), plain(place["variant"]), time, cost)
+            made.add_row(plain(stage), plain(place["site"]), plain(place["variant"]), *at, time, cost)
         parts += [made, f"makespan {seconds(document['makespan'])}"]
     show(*parts)
 

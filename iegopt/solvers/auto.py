@@ -36,7 +36,7 @@ from iegopt.solvers.exact.relaxation import relaxation, spanning_forest
 from iegopt.solvers.exact.tree import relaxed_result
 from iegopt.solvers.killable import run_killable
 from iegopt.solvers.result import OPTIMALITY_GAP, Params, Result, Status, relative_gap
-from iegopt.solvers.search.greedy import Best, backtrack_fitting, usable_hint
+from iegopt.solvers.search.greedy import Best, backtrack_fitting, plan_without_time, usable_hint
 from iegopt.solvers.search.outcome import outcome
 from iegopt.solvers.steps import Steps
 from iegopt.solvers.timed.solve import solve_timed
@@ -71,6 +71,7 @@ class AutoSolver:
 
     def solve(self, problem: Problem, params: Params, hint: npt.NDArray[np.int64] | None) -> Result:
         if problem.timed:
+            hint = plan_without_time(problem, params, hint)
             return solve_timed(problem, params, hint, self.name, DEFAULT_LIMIT, search=True, engine=True)
         clock = Clock(DEFAULT_LIMIT if params.time_limit is None else params.time_limit)
         first = usable_hint(problem, hint)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from iegopt.problem.arrays import Problem
@@ -47,7 +48,7 @@ def tight_problem() -> Problem:
     return to_problem(parse_instance(tight()))
 
 
-def placement(start: list[float]) -> dict[str, Any]:
+def placement(start: Sequence[float]) -> dict[str, Any]:
     sites = dict(zip("abcd", ("g0", "g0", "g1", "g0"), strict=True))
     at = zip(sites.items(), start, strict=True)
     return {name: {"site": site, "variant": "x", "start": begin} for (name, site), begin in at}

@@ -8,6 +8,7 @@ first (best-fit decreasing). Where no option fits, the least violation is taken 
 
 from __future__ import annotations
 
+import dataclasses
 import random
 from collections.abc import Iterator, Sequence
 
@@ -26,9 +27,11 @@ from iegopt.solvers.search.repair import repair
 from iegopt.solvers.search.state import State
 from iegopt.solvers.timed.solve import solve_timed
 
-__all__ = ["Best", "GreedySolver", "backtrack_fitting", "construct", "first_plans", "usable_hint"]
+__all__ = ["Best", "GreedySolver", "backtrack_fitting", "construct", "first_plans", "plan_without_time", "usable_hint"]
 
 Ints = npt.NDArray[np.int64]
+_TIME_FOR_A_START = 0.5
+"""Seconds of time limit below which no plan is made that is not an answer itself."""
 Best = tuple[int, Ints]
 """Objective in ticks and (V,) options of a feasible plan."""
 
@@ -44,6 +47,7 @@ class GreedySolver:
 
     def solve(self, problem: Problem, params: Params, hint: npt.NDArray[np.int64] | None) -> Result:
         if problem.timed:
+            hint = plan_without_time(problem, params, hint)
             return solve_timed(problem, params, hint, self.name, 1.0, search=False, engine=False)
         clock = Clock(params.time_limit if params.time_limit is not None else 1.0)
         relaxed = relaxation(problem)
@@ -54,6 +58,18 @@ class GreedySolver:
         for plan in first_plans(relaxed, clock, random.Random(params.seed), params.check):
             best = plan if best is None else min(best, plan, key=lambda each: each[0])
         return outcome(relaxed, best, self.name, clock, "best of the constructions")
+
+
+def plan_without_time(problem: Problem, params: Params, hint: Ints | None) -> Ints | None:
+    """A plan for a problem in which time counts: the hint, else one made as if memory were a sum and nothing else did.
+
+    None where the time limit is too short for a plan that is only a start.
+    """
+    if hint is not None or (params.time_limit is not None and params.time_limit < _TIME_FOR_A_START):
+        return hint
+    plain = dataclasses.replace(problem, makespan_weight=0.0, no_overlap=False, peak_memory=False)
+    limit = 1.0 if params.time_limit is None else min(1.0, 0.1 * params.time_limit)
+    return GreedySolver().solve(plain, dataclasses.replace(params, time_limit=limit), None).choice
 
 
 def first_plans(relaxed: Relaxation, clock: Clock, rng: random.Random, check: bool) -> Iterator[Best]:

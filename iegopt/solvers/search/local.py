@@ -21,7 +21,7 @@ from iegopt.solvers.clock import Clock
 from iegopt.solvers.exact.relaxation import Relaxation, relaxation
 from iegopt.solvers.exact.tree import relaxed_result
 from iegopt.solvers.result import Params, Result, Status
-from iegopt.solvers.search.greedy import Best, construct, first_plans, usable_hint
+from iegopt.solvers.search.greedy import Best, construct, first_plans, plan_without_time, usable_hint
 from iegopt.solvers.search.moves import Move, best_shift, cheapest_by_site, gathers, swaps
 from iegopt.solvers.search.outcome import outcome
 from iegopt.solvers.search.repair import repair
@@ -48,6 +48,7 @@ class LocalSolver:
 
     def solve(self, problem: Problem, params: Params, hint: npt.NDArray[np.int64] | None) -> Result:
         if problem.timed:
+            hint = plan_without_time(problem, params, hint)
             return solve_timed(problem, params, hint, self.name, 1.0, search=True, engine=False)
         clock = Clock(params.time_limit if params.time_limit is not None else 1.0)
         relaxed = relaxation(problem)

@@ -124,7 +124,7 @@ def construct(price: Pricer, bound: MakespanBound, *, eager: bool) -> Found:
             begin = np.maximum(begin, ready[options.site[own]])
         ends = begin + options.time[own]
         score += weight * (ends if eager else np.maximum(ends + bound.tail[v] - end, 0.0))
-        if not problem.peak_memory:
+        if eager or not problem.peak_memory:  # what fits in sum fits at every moment
             fits = options.share[own] <= topology.tightest(room)[options.site[own]]
             score = np.where(fits, score, np.inf)
         o = int(own[np.lexsort([ends, score])[0]])

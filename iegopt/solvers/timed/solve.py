@@ -17,6 +17,7 @@ from iegopt.solvers.evaluate import feasible
 from iegopt.solvers.exact.elimination import eliminate
 from iegopt.solvers.exact.relaxation import Relaxation, relaxation
 from iegopt.solvers.exact.tree import relaxed_result
+from iegopt.solvers.incumbent import no_option
 from iegopt.solvers.killable import run_killable
 from iegopt.solvers.result import OPTIMALITY_GAP, Params, Result, Status, relative_gap
 from iegopt.solvers.timed.bound import MakespanBound, makespan_bound, surviving
@@ -31,6 +32,8 @@ BOUND_PROOF = "relaxation and least makespan"
 
 _SEARCH_SHARE, _SEARCH_MOST = 0.3, 2.0
 """Share of the time left, and seconds at most, for local search before the engine."""
+_ELIMINATION_SHARE = 0.2
+"""Share of the time left that elimination may take on a graph with cycles."""
 _PATIENCE = 100
 """Moves per stage without a better plan, after which the engine has its turn."""
 _ENGINE_NEEDS = 0.4
@@ -54,7 +57,9 @@ def solve_timed(
         Whether local search, and CP-SAT after it, follow the construction.
     """
     clock = Clock(limit if params.time_limit is None else params.time_limit)
-    relaxed = relaxation(problem)
+    relaxed = relaxation(problem, clock)
+    if relaxed is None:
+        return _before_relaxation(problem, solver, clock)
     if relaxed.bound is None:
         return relaxed_result(relaxed, solver, clock.start)
     proven = _proven(relaxed, solver, clock)
@@ -62,12 +67,17 @@ def solve_timed(
         return proven
     bound = makespan_bound(problem)
     price = Pricer(problem)
-    cheapest, least, proof = _cheapest(relaxed, clock)
-    least += problem.makespan_cost(bound.least)
-    plans = [price(cheapest), construct(price, bound, eager=False), construct(price, bound, eager=True)]
-    if hint is not None and problem.allowed[hint].all():
-        plans.append(price(np.asarray(hint, dtype=np.int64)))
+    least, proof = relaxed.bound + problem.makespan_cost(bound.least), BOUND_PROOF
+    plans = [construct(price, bound, eager=False), construct(price, bound, eager=True)]
+    plans += [price(np.asarray(c, dtype=np.int64)) for c in (hint, relaxed.choice) if _usable(problem, c)]
     best = min(plans, key=lambda plan: (plan.broken, plan.value))
+    if search and relaxed.forest.dropped and best.broken == 0:
+        mask = surviving(relaxed, bound, best.value)
+        found = eliminate(problem, mask, clock.slice(_ELIMINATION_SHARE * clock.left))
+        if found is not None:
+            known = min(found.value + problem.makespan_cost(bound.least), best.value)
+            least, proof = max((least, proof), (known, "elimination and least makespan"))
+            best = min(best, price(found.choice), key=lambda plan: (plan.broken, plan.value))
     note = "list scheduling"
     if search:
         share = min(_SEARCH_SHARE * clock.left, _SEARCH_MOST) if engine and clock.left > _ENGINE_NEEDS else clock.left
@@ -80,6 +90,16 @@ def solve_timed(
     return done
 
 
+def _before_relaxation(problem: Problem, solver: str, clock: Clock) -> Result:
+    """A list schedule where the clock ended before anything was proven about cost."""
+    empty = no_option(problem)
+    if empty is not None:
+        return Result(Status.INFEASIBLE, None, None, None, "no option", solver, clock.seconds, empty)
+    best = construct(Pricer(problem), makespan_bound(problem), eager=True)
+    note = "list scheduling; the time limit came before the relaxation was solved"
+    return _result(problem, best, None, solver, clock, note)
+
+
 def _proven(relaxed: Relaxation, solver: str, clock: Clock) -> Result | None:
     """The relaxation's choice, where the makespan costs nothing and it keeps every constraint; else ``None``."""
     if relaxed.problem.makespan_weight > 0:
@@ -90,27 +110,20 @@ def _proven(relaxed: Relaxation, solver: str, clock: Clock) -> Result | None:
     return dataclasses.replace(found, start=timetable(relaxed.problem, found.choice).start)
 
 
-def _cheapest(relaxed: Relaxation, clock: Clock) -> tuple[Ints, int, str]:
-    """The plan that is cheapest but for memory, times and makespan, or nearly; what it costs at least; the proof."""
-    assert relaxed.choice is not None
-    assert relaxed.bound is not None
-    if relaxed.forest.dropped and clock.left > 0:
-        found = eliminate(relaxed.problem, relaxed.problem.allowed, clock)
-        if found is not None and found.value > relaxed.bound:
-            return found.choice, found.value, "elimination and least makespan"
-    return relaxed.choice, relaxed.bound, BOUND_PROOF
+def _usable(problem: Problem, choice: Ints | None) -> bool:
+    return choice is not None and bool(problem.allowed[choice].all())
 
 
-def _result(problem: Problem, best: Found, known: tuple[int, str], solver: str, clock: Clock, note: str) -> Result:
-    least, proof = known
+def _result(
+    problem: Problem, best: Found, known: tuple[int, str] | None, solver: str, clock: Clock, note: str
+) -> Result:
+    least, proof = (None, None) if known is None else known
     start = best.table.start if problem.no_overlap else None
     if best.broken > 0 or not feasible(problem, best.choice, start):
         note = f"no feasible plan found: {note}"
         return Result(Status.UNKNOWN, None, None, least, proof, solver, clock.seconds, note)
     status = _status(best.value, least)
-    return Result(
-        status, best.choice, best.value, least, proof, solver, clock.seconds, note, start=start
-    )  # fmt: skip
+    return Result(status, best.choice, best.value, least, proof, solver, clock.seconds, note, start=start)
 
 
 def _with_engine(relaxed: Relaxation, bound: MakespanBound, done: Result, params: Params, clock: Clock) -> Result:
