@@ -165,3 +165,11 @@ def test_the_timeline_has_a_bar_where_the_schedule_says() -> None:
     assert (first.start, second.start) == (0.0, first.finish)
     drawn = draw_timeline(plan)
     assert f"{second.id} (prefill) on g0\n2 s – 4 s" in drawn.replace("2s", "2 s").replace("4s", "4 s")
+
+
+def test_a_deadline_that_only_overlapping_would_keep_conflicts_with_both() -> None:
+    asked = request(FORK, BRANCHES, sla={"e2e": "4s"}, no_overlap=True)
+    answer = Planner(cluster("80GB")).plan(asked)
+    assert isinstance(answer, NoPlan)
+    assert [conflict["rule"] for conflict in answer.conflicts] == ["deadline", "no_overlap"]
+    assert all(conflict["minimal"] for conflict in answer.conflicts)

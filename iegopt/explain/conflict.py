@@ -28,8 +28,8 @@ class Conflict:
     Attributes
     ----------
     rule
-        ``options``, ``sla``, ``memory``, ``affinity``, ``finish_by``, ``deadline`` or ``budget``. The memory of all
-        devices of the set is one conflict.
+        ``options``, ``sla``, ``memory``, ``affinity``, ``finish_by``, ``deadline``, ``budget`` or ``no_overlap``. The
+        memory of all devices of the set is one conflict.
     where
         The stages or devices, in words.
     requested
@@ -85,6 +85,9 @@ def _single(problem: Problem, core: Core, rule: Rule) -> Conflict:
         return Conflict(rule.kind, where, seconds[0], None, seconds[1], unit, sentence, core.minimal)
 
     options, index = problem.options, rule.index
+    if rule.kind == "no_overlap":
+        devices = _list(list(problem.topology.devices))
+        return conflict(devices, "stages on a common device have to run one after the other")
     if rule.kind == "affinity":
         return conflict(*_affinity(problem, index))
     if rule.kind == "options":
@@ -143,6 +146,9 @@ def _memory(problem: Problem, core: Core, devices: list[int]) -> Conflict:
     if not confined:
         sentence = f"{kind}: {free}, too little for what the other constraints of this set push there"
         requested = used = None
+    elif problem.peak_memory:
+        sentence = f"{kind}: {free}; {_list(confined)} cannot go elsewhere and hold more at some moment"
+        requested, used = None, largest / scale
     else:
         needs = f"{_bytes(total / scale)} at least"
         if len(devices) > 1:

@@ -13,7 +13,7 @@ from iegopt.problem.arrays import NO_LIMIT, Problem
 
 __all__ = ["Kind", "Rule", "relaxed", "rules_of"]
 
-Kind = Literal["options", "sla", "memory", "affinity", "finish_by", "deadline", "budget"]
+Kind = Literal["options", "sla", "memory", "affinity", "finish_by", "deadline", "budget", "no_overlap"]
 
 _UNLIMITED = 2**61
 """Capacity of a device whose memory is no rule: above any load, with room for a sum in int64."""
@@ -35,6 +35,7 @@ def rules_of(problem: Problem) -> list[Rule]:
     rules += [Rule("finish_by", v) for v in np.flatnonzero(problem.finish_by < NO_LIMIT).tolist()]
     rules += [Rule("deadline", 0)] if problem.deadline < NO_LIMIT else []
     rules += [Rule("budget", 0)] if problem.budget < NO_LIMIT else []
+    rules += [Rule("no_overlap", 0)] if problem.no_overlap else []
     return rules + [Rule("memory", d) for d in range(problem.topology.D)]
 
 
@@ -53,4 +54,5 @@ def relaxed(problem: Problem, rules: Collection[Rule]) -> Problem:
         finish_by=np.where(keep("finish_by", problem.V), problem.finish_by, NO_LIMIT),
         deadline=problem.deadline if Rule("deadline", 0) in kept else NO_LIMIT,
         budget=problem.budget if Rule("budget", 0) in kept else NO_LIMIT,
+        no_overlap=problem.no_overlap and Rule("no_overlap", 0) in kept,
     )
