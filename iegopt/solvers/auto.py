@@ -70,10 +70,10 @@ class AutoSolver:
         return None
 
     def solve(self, problem: Problem, params: Params, hint: npt.NDArray[np.int64] | None) -> Result:
+        clock = Clock(DEFAULT_LIMIT if params.time_limit is None else params.time_limit)
         if problem.timed:
             hint = plan_without_time(problem, params, hint)
-            return solve_timed(problem, params, hint, self.name, DEFAULT_LIMIT, search=True, engine=True)
-        clock = Clock(DEFAULT_LIMIT if params.time_limit is None else params.time_limit)
+            return solve_timed(problem, params, hint, self.name, clock, search=True, engine=True)
         first = usable_hint(problem, hint)
         if first is None and clock.limit < _relaxation_seconds(problem):
             first = _without_look_ahead(problem, clock)

@@ -47,10 +47,10 @@ class LocalSolver:
         return None
 
     def solve(self, problem: Problem, params: Params, hint: npt.NDArray[np.int64] | None) -> Result:
+        clock = Clock(params.time_limit if params.time_limit is not None else 1.0)
         if problem.timed:
             hint = plan_without_time(problem, params, hint)
-            return solve_timed(problem, params, hint, self.name, 1.0, search=True, engine=False)
-        clock = Clock(params.time_limit if params.time_limit is not None else 1.0)
+            return solve_timed(problem, params, hint, self.name, clock, search=True, engine=False)
         relaxed = relaxation(problem)
         proven = relaxed_result(relaxed, self.name, clock.start)
         if proven.status is not Status.UNKNOWN:

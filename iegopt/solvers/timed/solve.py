@@ -43,20 +43,17 @@ _ENGINE_GRACE = 0.1
 
 
 def solve_timed(
-    problem: Problem, params: Params, hint: Ints | None, solver: str, limit: float, *, search: bool, engine: bool
+    problem: Problem, params: Params, hint: Ints | None, solver: str, clock: Clock, *, search: bool, engine: bool
 ) -> Result:
-    """The best plan within a limit of seconds.
+    """The best plan until the clock ends.
 
     Parameters
     ----------
     solver
         Name in the result.
-    limit
-        Seconds, where ``params`` sets none.
     search, engine
         Whether local search, and CP-SAT after it, follow the construction.
     """
-    clock = Clock(limit if params.time_limit is None else params.time_limit)
     relaxed = relaxation(problem, clock)
     if relaxed is None:
         return _before_relaxation(problem, solver, clock)
