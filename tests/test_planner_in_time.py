@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from iegopt.cli.html.timeline import draw_timeline
-from iegopt.errors import SpecError
+from iegopt.errors import InputError, SpecError
 from iegopt.planner import Planner
 from iegopt.plans import NoPlan, Plan
 from iegopt.problem.instance import read_instance, to_problem, write_instance
@@ -173,3 +173,19 @@ def test_a_deadline_that_only_overlapping_would_keep_conflicts_with_both() -> No
     assert isinstance(answer, NoPlan)
     assert [conflict["rule"] for conflict in answer.conflicts] == ["deadline", "no_overlap"]
     assert all(conflict["minimal"] for conflict in answer.conflicts)
+
+
+def test_questions_about_time() -> None:
+    """Asked of a sum they are answered; the critical path is no sum of terms, and they say so."""
+    planner = Planner(cluster("80GB", "80GB"))
+    for more in ({"no_overlap": True}, {"memory_accounting": "peak"}):
+        asked = request(FORK, BRANCHES, **more)
+        sensitivity, prices = planner.sensitivity(asked), planner.shadow_prices(asked)
+        assert sensitivity is not None
+        assert prices is not None
+        assert sensitivity.complete
+        assert prices.complete
+    with pytest.raises(InputError, match="critical_path is not linear"):
+        planner.sensitivity(request(FORK, BRANCHES, objective="critical_path"))
+    with pytest.raises(InputError, match="depends on start times"):
+        planner.shadow_prices(request(FORK, BRANCHES, **EVERYTHING))

@@ -11,6 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Self
 
+from iegopt.errors import InputError
 from iegopt.explain.chosen import chosen
 from iegopt.explain.criticality import Criticality, criticality
 from iegopt.explain.edited import Telemetry, edited
@@ -26,7 +27,7 @@ from iegopt.solvers.clock import Clock
 from iegopt.solvers.result import Params
 from iegopt.spec.device import DeviceSpec
 from iegopt.spec.graph import GraphSpec
-from iegopt.spec.request import RequestSpec
+from iegopt.spec.request import Objective, RequestSpec
 
 __all__ = ["Questions"]
 
@@ -145,7 +146,14 @@ class Questions(ABC):
         """The change of every weight at which a stage leaves its devices; ``None`` where there is no plan.
 
         Flips of the best single move always; with ``exact``, those of the re-solved optimum too.
+
+        Raises
+        ------
+        InputError
+            The objective is the critical path.
         """
+        if request.objective is Objective.CRITICAL_PATH:
+            raise InputError("sensitivity: objective critical_path is not linear in its weights' terms, only sum is")
         clock, before = self._begin(request, before, time_limit)
         if isinstance(before, NoPlan):
             return None
@@ -160,7 +168,17 @@ class Questions(ABC):
     def shadow_prices(
         self, request: RequestSpec, *, before: Plan | NoPlan | None = None, time_limit: float = 30.0
     ) -> ShadowPrices | None:
-        """What a little more of every limit that forbids a cheaper move would save; ``None`` where there is no plan."""
+        """What a little more of every limit that forbids a cheaper move would save; ``None`` where there is no plan.
+
+        Raises
+        ------
+        InputError
+            The objective is the critical path, and stages must not overlap.
+        """
+        if request.objective is Objective.CRITICAL_PATH and request.no_overlap:
+            raise InputError(
+                "shadow_prices: with no_overlap, objective critical_path depends on start times: not priced"
+            )
         clock, before = self._begin(request, before, time_limit)
         if isinstance(before, NoPlan):
             return None

@@ -147,7 +147,9 @@ def _fits(problem: Problem, choice: Ints, v: int, candidates: Ints) -> npt.NDArr
     """(n,) the moves of a stage that keep memory, its SLA and the budget; the rest of the rules is for ``feasible``."""
     options = problem.options
     others = np.delete(choice, v)
-    room = problem.topology.tightest(problem.capacity - device_load(problem, others))
+    # What else is held at the worst moment depends on the move: there the whole is left to ``feasible``.
+    held = 0 if problem.peak_memory else device_load(problem, others)
+    room = problem.topology.tightest(problem.capacity - held)
     key = options.weight_key[candidates]
     new = (key >= 0) & ~np.isin(key, options.weight_key[others])
     need = options.share[candidates] + np.where(new, options.weight_share[candidates], 0)
