@@ -96,7 +96,7 @@ class Planner(Questions):
             request,
             self._cluster.spec,
             self._cluster.by_id,
-            self._cluster.state.snapshot(),
+            self._cluster.state.snapshot(device for stage in plan.stages for device in stage.devices),
             self._cluster.cost_model,
             self._cluster.reference_price,
         )

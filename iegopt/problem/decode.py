@@ -12,7 +12,7 @@ from iegopt.plans import CostSplit, Plan, StagePlan, TransferPlan, WeightsUsed
 from iegopt.problem.arrays import NO_LIMIT, TICKS_PER_SECOND
 from iegopt.problem.compile import Compiled
 from iegopt.problem.topology import WAN
-from iegopt.problem.transfer import edge_ticks, raw_seconds
+from iegopt.problem.transfer import ChosenTransfers, chosen_transfers
 from iegopt.spec.cluster import LEVELS
 
 __all__ = ["SAME_SITE", "decode", "in_seconds"]
@@ -36,8 +36,9 @@ def decode(
 
     ``start`` (V,) are ticks where stages must not overlap; else every stage starts as soon as it can.
     """
-    transfers = tuple(_transfer(compiled, e, choice) for e in range(compiled.problem.E))
-    begin, finish = _schedule(compiled, choice, start)
+    moved = chosen_transfers(compiled.problem, choice)
+    transfers = tuple(_transfer(compiled, e, choice, moved) for e in range(compiled.problem.E))
+    begin, finish = _schedule(compiled, choice, moved, start)
     stages = tuple(
         _stage(compiled, v, int(choice[v]), begin[v], finish[v]) for v in range(compiled.problem.V)
     )  # fmt: skip
@@ -107,37 +108,39 @@ def _stage(compiled: Compiled, v: int, option: int, start: float, finish: float)
     )  # fmt: skip
 
 
-def _transfer(compiled: Compiled, e: int, choice: Ints) -> TransferPlan:
+def _transfer(compiled: Compiled, e: int, choice: Ints, moved: ChosenTransfers) -> TransferPlan:
     problem = compiled.problem
     u, v = int(problem.edges.source[e]), int(problem.edges.target[e])
-    a, b = choice[u : u + 1], choice[v : v + 1]
-    ticks, cost = edge_ticks(problem, e, a, b)
-    site_a, site_b = int(problem.options.site[a[0]]), int(problem.options.site[b[0]])
-    level = problem.topology.level(site_a, site_b)
+    level = problem.topology.level(int(problem.options.site[choice[u]]), int(problem.options.site[choice[v]]))
     return TransferPlan(
         source=problem.stages[u],
         target=problem.stages[v],
         kind=problem.edges.kind[e],
         path=SAME_SITE if level < 0 else LEVELS[min(level, WAN)],
         bytes=float(problem.edges.bytes[e]),
-        raw=float(raw_seconds(problem, e, a, b)[0]),
-        exposed=int(ticks[0]) / TICKS_PER_SECOND,
-        cost=int(cost[0]) / TICKS_PER_SECOND,
+        raw=float(moved.raw[e]),
+        exposed=int(moved.time[e]) / TICKS_PER_SECOND,
+        cost=int(moved.cost[e]) / TICKS_PER_SECOND,
     )
 
 
-def _schedule(compiled: Compiled, choice: Ints, given: Ints | None) -> tuple[list[float], list[float]]:
+def _schedule(
+    compiled: Compiled, choice: Ints, moved: ChosenTransfers, given: Ints | None
+) -> tuple[list[float], list[float]]:
     """Start and finish of every stage in seconds: the given ones, else the earliest along the DAG."""
     problem = compiled.problem
+    time = problem.options.time[choice]
     if given is not None:
-        ends = given + problem.options.time[choice]
+        ends = given + time
         return [t / TICKS_PER_SECOND for t in given.tolist()], [t / TICKS_PER_SECOND for t in ends.tolist()]
     start = [0] * problem.V
     finish = [0] * problem.V
+    transfer, target = moved.time.tolist(), problem.edges.target.tolist()
+    outgoing: list[list[int]] = [[] for _ in start]
+    for e, u in enumerate(problem.edges.source.tolist()):
+        outgoing[u].append(e)
     for v in problem.order.tolist():
-        finish[v] = start[v] + int(problem.options.time[choice[v]])
-        for e in np.flatnonzero(problem.edges.source == v).tolist():
-            w = int(problem.edges.target[e])
-            moved = int(edge_ticks(problem, e, choice[v : v + 1], choice[w : w + 1])[0][0])
-            start[w] = max(start[w], finish[v] + moved)
+        finish[v] = start[v] + int(time[v])
+        for e in outgoing[v]:
+            start[target[e]] = max(start[target[e]], finish[v] + transfer[e])
     return [t / TICKS_PER_SECOND for t in start], [t / TICKS_PER_SECOND for t in finish]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -90,12 +91,10 @@ class ClusterState:
         if used is not None:
             self.free[d] = _free(self.devices[d], int(used))
 
-    def snapshot(self) -> dict[str, tuple[float, int]]:
-        """Device id -> (T/T0, free bytes), for the verifier."""
-        return {
-            device.id: (load, free)
-            for device, load, free in zip(self.devices, self.load.tolist(), self.free.tolist(), strict=True)
-        }
+    def snapshot(self, names: Iterable[str]) -> dict[str, tuple[float, int]]:
+        """Device id -> (T/T0, free bytes) of those of ``names`` that there are, for the verifier."""
+        known = {name: self.index[name] for name in names if name in self.index}
+        return {name: (float(self.load[d]), int(self.free[d])) for name, d in known.items()}
 
     def site_load(self, topology: Topology) -> Floats:
         """(S,) a gang waits for its most loaded device."""

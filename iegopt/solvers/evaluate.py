@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from iegopt.problem.arrays import NO_LIMIT, Affinity, Problem
-from iegopt.problem.transfer import edge_ticks
+from iegopt.problem.transfer import chosen_transfers
 from iegopt.solvers.timetable import Timetable, peak_load, timetable
 
 __all__ = ["affinity_holds", "device_load", "feasible", "finish_times", "objective", "why_infeasible"]
@@ -20,10 +20,7 @@ Ints = npt.NDArray[np.int64]
 
 def objective(problem: Problem, choice: Ints, start: Ints | None = None) -> int:
     """Σ option costs + Σ edge costs + Σ penalties of broken preferred affinities + weighted makespan, in ticks."""
-    total = int(problem.options.cost[choice].sum())
-    edges = problem.edges
-    for e in range(problem.E):
-        total += int(edge_ticks(problem, e, choice[edges.source[e]], choice[edges.target[e]])[1])
+    total = int(problem.options.cost[choice].sum()) + int(chosen_transfers(problem, choice).cost.sum())
     for rule in problem.affinities:
         if not rule.required and not affinity_holds(problem, rule, choice):
             total += rule.penalty
@@ -66,11 +63,10 @@ def _out_of_step(problem: Problem, choice: Ints, table: Timetable) -> str | None
     edges, stages = problem.edges, problem.stages
     if int(table.start.min(initial=0)) < 0:
         return f"start of {stages[int(table.start.argmin())]}"
-    for e in range(problem.E):
-        u, v = int(edges.source[e]), int(edges.target[e])
-        moved = int(edge_ticks(problem, e, choice[u], choice[v])[0])
-        if int(table.finish[u]) + moved > int(table.start[v]):
-            return f"order of {stages[u]} and {stages[v]}"
+    arrival = table.finish[edges.source] + chosen_transfers(problem, choice).time
+    late = np.flatnonzero(arrival > table.start[edges.target])
+    if late.size:
+        return f"order of {stages[edges.source[late[0]]]} and {stages[edges.target[late[0]]]}"
     running: dict[int, int] = {}
     for v in np.lexsort([table.finish, table.start]).tolist():
         if table.finish[v] == table.start[v]:
@@ -109,20 +105,7 @@ def device_load(problem: Problem, choice: Ints, start: Ints | None = None) -> In
 
 def finish_times(problem: Problem, choice: Ints, start: Ints | None = None) -> Ints:
     """(V,) finish(v) = max over predecessors(finish(u) + transfer) + time, or start(v) + time, in ticks."""
-    if start is not None or problem.no_overlap:
-        return timetable(problem, choice, start).finish
-    start = np.zeros(problem.V, dtype=np.int64)
-    finish = np.zeros(problem.V, dtype=np.int64)
-    outgoing: list[list[int]] = [[] for _ in range(problem.V)]
-    for e, u in enumerate(problem.edges.source.tolist()):
-        outgoing[u].append(e)
-    for v in problem.order.tolist():
-        finish[v] = start[v] + problem.options.time[choice[v]]
-        for e in outgoing[v]:
-            w = int(problem.edges.target[e])
-            arrival = finish[v] + edge_ticks(problem, e, choice[v], choice[w])[0]
-            start[w] = max(start[w], int(arrival))
-    return finish
+    return timetable(problem, choice, start).finish
 
 
 def affinity_holds(problem: Problem, rule: Affinity, choice: Ints) -> bool:

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from iegopt.problem.arrays import Problem
-from iegopt.problem.transfer import edge_ticks
+from iegopt.problem.transfer import chosen_transfers
 
 __all__ = ["Timetable", "earliest", "peak_load", "planned", "schedule", "timetable", "transfer_ticks", "urgency"]
 
@@ -52,8 +52,8 @@ def planned(problem: Problem, choice: Ints, moved: Sequence[int], priority: Sequ
 
 def transfer_ticks(problem: Problem, choice: Ints) -> list[int]:
     """(E,) ticks of transfer over every edge."""
-    edges = problem.edges
-    return [int(edge_ticks(problem, e, choice[edges.source[e]], choice[edges.target[e]])[0]) for e in range(problem.E)]
+    moved: list[int] = chosen_transfers(problem, choice).time.tolist()
+    return moved
 
 
 def earliest(problem: Problem, choice: Ints, moved: Sequence[int]) -> Timetable:

@@ -144,7 +144,7 @@ def _peak_memory(problem: Problem, chosen: list[int], start: list[int], finish: 
 
 def _memory(problem: Problem, chosen: list[int]) -> list[Violation]:
     options, topology = problem.options, problem.topology
-    load = [0] * len(topology.devices)
+    load: dict[int, int] = {}
     counted = set()
     for o in chosen:
         amount = int(options.share[o])
@@ -154,11 +154,12 @@ def _memory(problem: Problem, chosen: list[int]) -> list[Violation]:
             amount += int(options.weight_share[o])
         site = int(options.site[o])
         for i in range(int(topology.device_ptr[site]), int(topology.device_ptr[site + 1])):
-            load[int(topology.device_index[i])] += amount
+            device = int(topology.device_index[i])
+            load[device] = load.get(device, 0) + amount
     return [
-        Violation("memory", device, load[d], int(problem.capacity[d]))
-        for d, device in enumerate(topology.devices)
-        if load[d] > int(problem.capacity[d])
+        Violation("memory", topology.devices[d], used, int(problem.capacity[d]))
+        for d, used in sorted(load.items())
+        if used > int(problem.capacity[d])
     ]
 
 
