@@ -17,16 +17,18 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from iegopt.bench.engine import Engine, Plain
+from iegopt.bench.engine import Engine
 from iegopt.bench.engines import engine
 from iegopt.bench.memory import forget_peak, peak_bytes
-from iegopt.bench.schedule import TaskGraph
+from iegopt.bench.public.stg import task_graph
+from iegopt.problem.arrays import TICKS_PER_SECOND, Problem
 from iegopt.problem.families import generate
 from iegopt.solvers.result import Params
 from iegopt.solvers.worker import serve
 
 __all__: list[str] = []
 
+Ints = npt.NDArray[np.int64]
 Send = Callable[..., None]
 _TOY_SECONDS = 0.5
 """A local search uses all of it."""
@@ -59,21 +61,21 @@ def _warm(name: str, threads: int) -> None:
     _chosen[:] = [chosen]
     if chosen.fresh:
         return
-    toys: tuple[Plain, ...] = (generate("agent", 3, 8, "tight", 0), TaskGraph("toy", (1, 1), ((), (0,)), 2))
-    for toy in toys:
+    second = TICKS_PER_SECOND
+    for toy in (generate("agent", 3, 8, "tight", 0), task_graph("toy", (second, second), ((), (0,)), 2)):
         if chosen.supports(toy) is None:
             chosen.solve(toy, Params(time_limit=_TOY_SECONDS, threads=threads), None, lambda *_: None)
             return
 
 
-def _run(send: Send, problem: bytes, params: Params, hint: npt.NDArray[np.int64] | None) -> None:
-    loaded: Plain = pickle.loads(problem)
+def _run(send: Send, problem: bytes, params: Params, hint: Ints | None) -> None:
+    loaded: Problem = pickle.loads(problem)
     forget_peak()
     send("started")
     began = time.perf_counter()
 
-    def report(choice: npt.NDArray[np.int64] | None, bound: int | None, proof: str | None) -> None:
-        send("point", time.perf_counter() - began, choice, bound, proof)
+    def report(choice: Ints | None, bound: int | None, proof: str | None, start: Ints | None = None) -> None:
+        send("point", time.perf_counter() - began, choice, bound, proof, start)
 
     result = _chosen[0].solve(loaded, params, hint, report)
     seconds = time.perf_counter() - began

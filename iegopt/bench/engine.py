@@ -7,15 +7,13 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from iegopt.bench.schedule import TaskGraph
 from iegopt.problem.arrays import NO_LIMIT, Problem
 from iegopt.solvers.incumbent import Report
 from iegopt.solvers.result import Params, Result
 
-__all__ = ["Engine", "Plain", "not_additive"]
+__all__ = ["Engine", "not_additive"]
 
 Ints = npt.NDArray[np.int64]
-Plain = Problem | TaskGraph
 
 
 class Engine(Protocol):
@@ -26,17 +24,17 @@ class Engine(Protocol):
     fresh: bool
     """Whether every run wants a process of its own."""
 
-    def supports(self, problem: Plain) -> str | None:
+    def supports(self, problem: Problem) -> str | None:
         """``None`` where it can state the problem, else the reason why it cannot."""
 
-    def solve(self, problem: Plain, params: Params, hint: Ints | None, report: Report) -> Result:
+    def solve(self, problem: Problem, params: Params, hint: Ints | None, report: Report) -> Result:
         """Solve; ``report`` gets every better plan and bound as it is found."""
 
 
-def not_additive(problem: Plain) -> str | None:
+def not_additive(problem: Problem) -> str | None:
     """Why a peer that adds costs of options and of pairs, under linear capacities, cannot state a problem."""
-    if isinstance(problem, TaskGraph):
-        return "a makespan on processors, not a sum of costs"
+    if problem.timed:
+        return "a makespan, an order on devices or memory over time"
     if problem.has_path_limits:
         return "limits on finish times"
     if (problem.options.weight_key >= 0).any():

@@ -13,7 +13,6 @@ from pathlib import Path
 import iegopt
 from iegopt.bench.public import ctap, gap, gqap, stg
 from iegopt.bench.public.assignment import Published
-from iegopt.bench.schedule import TaskGraph
 from iegopt.errors import InputError
 from iegopt.problem.arrays import Problem
 from iegopt.problem.families import generate
@@ -32,7 +31,7 @@ class BenchInstance:
 
     name: str
     family: str
-    load: Callable[[], Problem | TaskGraph]
+    load: Callable[[], Problem]
     published: Published | None = None
     missing: str | None = None
 

@@ -7,8 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import numpy.typing as npt
 
-from iegopt.bench.engine import Plain
-from iegopt.bench.schedule import TaskGraph
+from iegopt.problem.arrays import Problem
 from iegopt.solvers.api import SOLVERS, solve
 from iegopt.solvers.incumbent import Report
 from iegopt.solvers.result import Params, Result
@@ -33,13 +32,10 @@ class Ours:
     def __init__(self, name: str) -> None:
         self.name = name
 
-    def supports(self, problem: Plain) -> str | None:
-        if isinstance(problem, TaskGraph):
-            return "a compiled problem has no makespan objective and no order on a device"
+    def supports(self, problem: Problem) -> str | None:
         return SOLVERS[self.name].supports(problem)
 
-    def solve(self, problem: Plain, params: Params, hint: npt.NDArray[np.int64] | None, report: Report) -> Result:
-        assert not isinstance(problem, TaskGraph)
+    def solve(self, problem: Problem, params: Params, hint: npt.NDArray[np.int64] | None, report: Report) -> Result:
         if self.name in _STREAMING:
             run: Callable[..., Result] = resolve(_STREAMING[self.name])
             return run(problem, params, hint, report)

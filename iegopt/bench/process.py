@@ -21,12 +21,15 @@ _WARM_UP = 120.0
 
 @dataclass(frozen=True)
 class Point:
-    """After ``seconds``: a better plan (V,), or a better bound in ticks with what proved it."""
+    """After ``seconds``: a better plan (V,), with its start times (V,) in ticks where stages must not overlap, or a
+    better bound in ticks with what proved it.
+    """
 
     seconds: float
     choice: Ints | None
     bound: int | None
     proof: str | None
+    start: Ints | None = None
 
 
 @dataclass

@@ -15,16 +15,16 @@ from typing import Any
 
 import numpy as np
 
-from iegopt.bench.engine import Plain
 from iegopt.bench.engines import engine, missing
 from iegopt.bench.environment import environment
 from iegopt.bench.instances import BenchInstance, expand
 from iegopt.bench.journal import Document, Journal
 from iegopt.bench.process import EngineProcess, Outcome, Point
 from iegopt.bench.rows import failed, row_of
-from iegopt.bench.schedule import TaskGraph
 from iegopt.errors import IegoptError, InputError
+from iegopt.problem.arrays import Problem
 from iegopt.solvers.result import Params
+from iegopt.solvers.timetable import timetable
 from iegopt.spec.suite import SolverEntry, SuiteSpec
 
 __all__ = ["Task", "run_suite", "tasks_of"]
@@ -102,7 +102,7 @@ def run_suite(
     processes: dict[str, EngineProcess] = {}
     with Journal(results, suite.model_dump(mode="json"), session, resume=resume) as journal:
         done = {_key(row): row for row in journal.rows}
-        loaded: tuple[str, Plain | None, bytes, str | None] = ("", None, b"", None)
+        loaded: tuple[str, Problem | None, bytes, str | None] = ("", None, b"", None)
         try:
             for number, task in enumerate(tasks, 1):
                 if task.key in done:
@@ -124,7 +124,7 @@ def _key(row: Document) -> tuple[Any, ...]:
     return (row["instance"], row["solver"], row["limit"], row["seed"], row["repetition"])
 
 
-def _load(instance: BenchInstance) -> tuple[str, Plain | None, bytes, str | None]:
+def _load(instance: BenchInstance) -> tuple[str, Problem | None, bytes, str | None]:
     """The problem, pickled before anything in it is cached, or why it cannot be had."""
     if instance.missing is not None:
         return instance.name, None, b"", instance.missing
@@ -138,7 +138,7 @@ def _load(instance: BenchInstance) -> tuple[str, Plain | None, bytes, str | None
 def _row(
     task: Task,
     suite: SuiteSpec,
-    loaded: tuple[str, Plain | None, bytes, str | None],
+    loaded: tuple[str, Problem | None, bytes, str | None],
     done: dict[tuple[Any, ...], Document],
     processes: dict[str, EngineProcess],
 ) -> Document:
@@ -159,7 +159,7 @@ def _row(
     }
     if problem is None:
         return failed(base, "skipped", absent or "")
-    base |= _size(problem)
+    base |= {"stages": problem.V, "sites": problem.topology.S}
     name = task.entry.solver
     reason = missing(name)
     if reason is not None:
@@ -177,11 +177,6 @@ def _row(
     process = processes.setdefault(name, EngineProcess(name, suite.threads))
     outcome: Outcome = process.run(pickled, params, hint, suite.grace)
     if hint is not None and outcome.failure is None:
-        outcome.points.insert(0, Point(0.0, hint, None, None))
+        start = timetable(problem, hint).start if problem.no_overlap else None
+        outcome.points.insert(0, Point(0.0, hint, None, None, start))
     return row_of(base, problem, outcome)
-
-
-def _size(problem: Plain) -> Document:
-    if isinstance(problem, TaskGraph):
-        return {"stages": len(problem.duration), "sites": problem.processors}
-    return {"stages": problem.V, "sites": problem.topology.S}

@@ -35,7 +35,7 @@ class Late(Good):
 
     def solve(self, problem: Any, params: Params, hint: Any, report: Report) -> Result:
         found = solve(problem, "brute")
-        report(found.choice, None, None)
+        report(found.choice, None, None, found.start)
         report(None, 1, "patience")
         while True:
             time.sleep(60)

@@ -12,9 +12,10 @@ import pytest
 from iegopt.bench.engine import not_additive
 from iegopt.bench.engines import PEERS, missing
 from iegopt.bench.process import EngineProcess
+from iegopt.bench.public.stg import task_graph
 from iegopt.bench.rows import row_of
-from iegopt.bench.schedule import TaskGraph
 from iegopt.problem.arrays import NO_LIMIT, Problem
+from iegopt.problem.arrays import TICKS_PER_SECOND as SECOND
 from iegopt.problem.families import generate
 from iegopt.solvers.api import solve
 from iegopt.solvers.result import Params, Result, Status
@@ -95,17 +96,21 @@ def test_what_a_peer_cannot_state_it_says() -> None:
     problem = generate("chain", 3, 4, "slack", 0)
     timed = dataclasses.replace(problem, deadline=10**12)
     spent = dataclasses.replace(problem, budget=10**12, budget_stages=(0,))
-    graph = TaskGraph("g", (1, 1), ((), (0,)), 2)
+    graph = task_graph("g", (1, 1), ((), (0,)), 2)
+    dear = dataclasses.replace(graph, options=dataclasses.replace(graph.options, cost=np.arange(4)))
+    uneven = dataclasses.replace(graph, options=dataclasses.replace(graph.options, time=np.arange(4)))
     large = generate("chain", 3, 4000, "slack", 0)
     for name in EXACT:
         assert PEERS[name].supports(problem) is None
         assert PEERS[name].supports(timed) == "limits on finish times"
         assert PEERS[name].supports(spent) == "a budget of time"
-        assert PEERS[name].supports(graph) == "a makespan on processors, not a sum of costs"
+        assert PEERS[name].supports(graph) == "a makespan, an order on devices or memory over time"
     assert problem.budget == NO_LIMIT
     assert str(PEERS["highs-strong"].supports(large)).endswith("pairs of options, more than 2,000,000")
     for name in ("heft", "cpop"):
         assert PEERS[name].supports(problem) == "it minimises a makespan, this problem a sum of costs"
+        assert PEERS[name].supports(dear) == "it minimises a makespan, this problem a sum of costs"
+        assert PEERS[name].supports(uneven) == "other than tasks on identical processors without links"
         assert PEERS[name].supports(graph) is None
 
 
@@ -113,11 +118,12 @@ def test_what_a_peer_cannot_state_it_says() -> None:
 @pytest.mark.parametrize("name", ["heft", "cpop"])
 def test_a_list_scheduler_s_schedule_is_feasible(name: str) -> None:
     needed(name)
-    graph = TaskGraph("g", (3, 2, 4, 1), ((), (), (0, 1), (1,)), 2)
+    graph = task_graph("g", tuple(t * SECOND for t in (3, 2, 4, 1)), ((), (), (0, 1), (1,)), 2)
     process = EngineProcess(name)
     try:
         row = row_of({}, graph, process.run(pickle.dumps(graph), LIMIT, None, 5.0))
     finally:
         process.stop()
     assert row["status"] == "feasible", row["reason"]
-    assert 7 <= row["objective"] <= 10
+    assert 7 * SECOND <= row["objective"] <= 10 * SECOND
+    assert len(row["start"]) == 4

@@ -101,6 +101,20 @@ def test_a_hint_is_the_plan_of_the_same_round(tmp_path: Path) -> None:
     assert (third["status"], third["reason"]) == ("skipped", "dies left no plan to start from")
 
 
+@pytest.mark.slow
+def test_schedules_are_verified_with_their_start_times(tmp_path: Path) -> None:
+    (tmp_path / "g.stg").write_text("4\n0 0 0\n1 3 1 0\n2 2 1 0\n3 1 1 1\n4 4 1 2\n5 0 2 3 4\n")
+    document = suite("auto", "cpsat", {"solver": "local", "hint": "auto"}, OWN + "Late", "milp", limits=0.6, grace=0.1)
+    source = {"public": {"set": "stg", "folder": ".", "names": ["g"]}}
+    tested = SuiteSpec.model_validate({**document.model_dump(exclude_none=True), "instances": [source]})
+    rows = run_suite(tested, tmp_path, tmp_path / "r.json", patterns=["stg-g-p2"])["rows"]
+    assert [row["status"] for row in rows] == ["optimal", "optimal", "optimal", "feasible", "unsupported"]
+    assert [row["objective"] for row in rows[:4]] == [6 * 10**9] * 4
+    assert all(len(row["start"]) == 6 for row in rows[:4])
+    assert rows[1]["trajectory"][-1][1:] == [6 * 10**9] * 2
+    assert rows[2]["trajectory"][0] == [0.0, 6 * 10**9, None]
+
+
 def test_results_say_where_they_come_from(tmp_path: Path) -> None:
     run(suite(OWN + "Good"), tmp_path, command="iegopt bench run x")
     document = read_results(tmp_path / "r.json")

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from iegopt.bench.engine import Plain, not_additive
+from iegopt.bench.engine import not_additive
 from iegopt.bench.peers.tables import Tables, too_many_pairs
 from iegopt.problem.arrays import Problem
 from iegopt.solvers.incumbent import Incumbent, Report, no_option
@@ -26,16 +26,15 @@ class CpSatElement:
     packages: tuple[str, ...] = ("ortools.sat.python.cp_model",)
     fresh: bool = False
 
-    def supports(self, problem: Plain) -> str | None:
+    def supports(self, problem: Problem) -> str | None:
         reason = not_additive(problem)
-        if reason is not None or not isinstance(problem, Problem):
+        if reason is not None:
             return reason
         return too_many_pairs(problem, MOST_PAIRS)
 
-    def solve(self, problem: Plain, params: Params, hint: npt.NDArray[np.int64] | None, report: Report) -> Result:
+    def solve(self, problem: Problem, params: Params, hint: npt.NDArray[np.int64] | None, report: Report) -> Result:
         from ortools.sat.python import cp_model
 
-        assert isinstance(problem, Problem)
         began = time.perf_counter()
         best = Incumbent(problem, "cpsat-element", hint, report)
         empty = no_option(problem)

@@ -1,43 +1,77 @@
-"""Standard task graphs (Kasahara, Tobita): makespan on identical processors, without communication.
+"""Standard task graphs (Kasahara, Tobita): makespan on identical processors, without communication, P | prec | Cmax.
 
 ``.stg``: number of tasks, then ``task duration predecessors predecessor…`` for these and the two dummies, comments
-from ``#``. ``Case50_P_OPT.csv``: ``50/rand0000.stg,P,optimal makespan``.
+from ``#``. ``Case50_P_OPT.csv``: ``50/rand0000.stg,P,optimal makespan``, or ``…,P,lower bound,best known makespan``.
 """
 
 from __future__ import annotations
 
 import csv
+import dataclasses
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
-from iegopt.bench.public.assignment import Published
-from iegopt.bench.schedule import TaskGraph
+import numpy as np
+
+from iegopt.bench.public.assignment import Published, assemble, separate_sites
 from iegopt.errors import SpecError
-from iegopt.problem.arrays import TICKS_PER_SECOND
+from iegopt.problem.arrays import TICKS_PER_SECOND, Edges, Problem
 from iegopt.spec.text import file_name, read_text
 
-__all__ = ["PROCESSORS", "load", "published"]
+__all__ = ["PROCESSORS", "load", "published", "task_graph"]
 
 PROCESSORS = (2, 4, 8, 16)
 
 
-def load(path: Path, processors: int) -> TaskGraph:
+def load(path: Path, processors: int) -> Problem:
     """Read a graph for a number of processors (raises ``SpecError``)."""
     lines = [line.split("#")[0].split() for line in read_text(path).splitlines()]
     rows = [[int(word) for word in line] for line in lines if line and all(map(str.isdigit, line))]
-    tasks = rows[1:]
-    if len(tasks) != rows[0][0] + 2 or [row[0] for row in tasks] != [*range(len(tasks))]:
-        raise SpecError(file_name(path), "", f"{len(tasks)} tasks: expected {rows[0][0]} and two dummies, in order")
-    return TaskGraph(
-        f"{path.stem}-p{processors}",
-        tuple(row[1] * TICKS_PER_SECOND for row in tasks),
-        tuple(tuple(row[3:]) for row in tasks),
-        processors,
+    expected, tasks = rows[0][0] if rows else 0, rows[1:]
+    if len(tasks) != expected + 2 or [row[0] for row in tasks] != [*range(len(tasks))]:
+        raise SpecError(file_name(path), "", f"{len(tasks)} tasks: expected {expected} and two dummies, in order")
+    for row in tasks:
+        if max(row[3:], default=-1) >= row[0]:
+            raise SpecError(file_name(path), "", f"task {row[0]} after {max(row[3:])}: expected predecessors before it")
+    duration = [row[1] * TICKS_PER_SECOND for row in tasks]
+    return task_graph(f"{path.stem}-p{processors}", duration, [row[3:] for row in tasks], processors)
+
+
+def task_graph(name: str, duration: Sequence[int], predecessors: Sequence[Sequence[int]], processors: int) -> Problem:
+    """Least makespan of tasks on identical processors, one task at a time on each; option ``v · processors + p``.
+
+    Parameters
+    ----------
+    duration (V,)
+        Ticks.
+    predecessors (V,)
+        Of every task, all of them before it in this order.
+    """
+    V = len(duration)
+    nothing = np.zeros((V, processors), dtype=np.int64)
+    free = assemble(name, separate_sites(processors), nothing, nothing, nothing[0], None)
+    pairs = np.array([(u, v) for v, own in enumerate(predecessors) for u in own], dtype=np.int64).reshape(-1, 2)
+    none = np.zeros(len(pairs))
+    return dataclasses.replace(
+        free,
+        options=dataclasses.replace(free.options, time=np.repeat(np.array(duration, dtype=np.int64), processors)),
+        edges=Edges(
+            source=pairs[:, 0].copy(),
+            target=pairs[:, 1].copy(),
+            bytes=none,
+            weight=none,
+            chunk=none,
+            hidden=(None,) * len(pairs),
+            kind=("control",) * len(pairs),
+        ),
+        makespan_weight=1.0,
+        no_overlap=True,
     )
 
 
 def published(path: Path, processors: int) -> Published | None:
-    """The optimal makespan, ``None`` where the tables have none."""
+    """The optimal or, where a bound below it stands beside it, best known makespan; ``None`` where there is none."""
     return _values(path.parent / f"Case50_{processors}_OPT.csv").get(path.name)
 
 
@@ -46,4 +80,6 @@ def _values(table: Path) -> dict[str, Published]:
     if not table.is_file():
         return {}
     rows = csv.reader(read_text(table).splitlines())
-    return {Path(name).name: Published(int(value) * TICKS_PER_SECOND, True) for name, _, value, *_ in rows}
+    return {
+        Path(name).name: Published(int(values[-1]) * TICKS_PER_SECOND, len(values) == 1) for name, _, *values in rows
+    }
