@@ -100,13 +100,13 @@ def test_the_present_state_is_that_of_the_copy_too() -> None:
     planner = Planner(cluster)
     for name in ("a0-0", "a0-1", "b0-0"):
         planner.update(name, queue=(4, 1.0), used=10**9)
-    state = planner._cluster.state.snapshot()
+    state = planner._cluster.state.snapshot(planner._cluster.by_id)
     copied = edited(planner._cluster, remove=["a0-1"], add=[DeviceSpec(id="new", model="L40S")])
     assert {name: copied.state.snapshot()[name] for name in state if name != "a0-1"} == {
         name: figures for name, figures in state.items() if name != "a0-1"
     }
     change = planner.what_if(request, update={"a0-0": {"queue": (0, 1.0)}, "b0-0": {"used": 0}})
-    assert planner._cluster.state.snapshot() == state
+    assert planner._cluster.state.snapshot(planner._cluster.by_id) == state
     planner.update("a0-0", queue=(0, 1.0))
     planner.update("b0-0", used=0)
     now = planner.plan(request, explained=False)
