@@ -102,7 +102,7 @@ def test_the_present_state_is_that_of_the_copy_too() -> None:
         planner.update(name, queue=(4, 1.0), used=10**9)
     state = planner._cluster.state.snapshot(planner._cluster.by_id)
     copied = edited(planner._cluster, remove=["a0-1"], add=[DeviceSpec(id="new", model="L40S")])
-    assert {name: copied.state.snapshot()[name] for name in state if name != "a0-1"} == {
+    assert {name: copied.state.snapshot([name])[name] for name in state if name != "a0-1"} == {
         name: figures for name, figures in state.items() if name != "a0-1"
     }
     change = planner.what_if(request, update={"a0-0": {"queue": (0, 1.0)}, "b0-0": {"used": 0}})
