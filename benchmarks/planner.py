@@ -1,0 +1,87 @@
+"""A plan end to end against ``tree`` alone on the same compiled problem: 20 stages on 1,024 devices.
+
+End to end is ``Planner.plan`` on a cluster that is already compiled: request object in, graph checked, problem compiled,
+solved, decoded, verified plan out, without its explanation. Both run in turn in one process.
+
+    python benchmarks/planner.py
+"""
+
+from __future__ import annotations
+
+import statistics
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from benchmarks.record import record
+from iegopt.planner import Planner
+from iegopt.plans import Plan
+from iegopt.solvers.exact.tree import TreeSolver
+from iegopt.solvers.result import Params
+from iegopt.spec.cluster import ClusterSpec
+from iegopt.spec.request import RequestSpec
+
+STAGES, RUNS = 20, 40
+MODELS = {"H100": "40%", "A100-80GB": "10%", "L40S": "20%", "MI300X": "30%"}
+
+
+def main() -> None:
+    planner, request = Planner(_cluster()), _request()
+    first = planner.plan(request)
+    assert isinstance(first, Plan)
+    assert first.proof == "tree messages"
+    seconds: dict[str, list[float]] = {"plan": [], "compile": [], "tree": []}
+    for _ in range(RUNS):
+        start = time.perf_counter()
+        planner.plan(request, explained=False)
+        seconds["plan"].append(time.perf_counter() - start)
+        start = time.perf_counter()
+        problem = planner.compile(request).problem
+        seconds["compile"].append(time.perf_counter() - start)
+        start = time.perf_counter()
+        TreeSolver().solve(problem, Params(), None)
+        seconds["tree"].append(time.perf_counter() - start)
+    medians = {name: statistics.median(times) * 1e3 for name, times in seconds.items()}
+    for name, ms in medians.items():
+        print(f"{name:8s} {ms:7.3f} ms")
+    ratio = medians["plan"] / medians["tree"]
+    print(f"plan / tree {ratio:.2f}")
+    record("planner", {"stages": STAGES, "devices": 1024, "median_ms": medians, "plan_over_tree": ratio})
+
+
+def _cluster() -> ClusterSpec:
+    devices = [
+        {
+            "id": model,
+            "model": model,
+            "count": 256,
+            "spread": {"per_host": 8, "hosts_per_rack": 4},
+            "location": {"rack": f"rack-{model}"},
+            "utilization": {"compute": load},
+        }
+        for model, load in MODELS.items()
+    ]
+    return ClusterSpec.model_validate({"devices": devices}, context={"document": True})
+
+
+def _request() -> RequestSpec:
+    stages: list[dict[str, Any]] = [
+        {
+            "id": f"stage-{i}",
+            "type": "prefill" if i % 2 == 0 else "decode",
+            "compute": {"flops": f"{50 + i}T", "precision": "fp16"},
+            "memory": {"vram": "4GB", "traffic": f"{100 + 10 * i}GB"},
+            "parallelism": {"degree": 1},
+        }
+        for i in range(STAGES)
+    ]
+    edges = [{"from": f"stage-{i - 1}", "to": f"stage-{i}", "bytes": "800MB", "kv": True} for i in range(1, STAGES)]
+    document = {"graph": {"stages": stages, "edges": edges}, "dag_constraints": {"max_depth": STAGES + 1}}
+    return RequestSpec.model_validate(document, context={"document": True})
+
+
+if __name__ == "__main__":
+    main()
