@@ -1,7 +1,7 @@
 """A plan end to end against ``tree`` alone on the same compiled problem: 20 stages on 1,024 devices.
 
-End to end is ``Planner.plan`` on a cluster that is already compiled: request object in, graph checked, problem compiled,
-solved, decoded, verified plan out, without its explanation. Both run in turn in one process.
+End to end is ``Planner.plan`` on a cluster that is already compiled: request object in, graph checked, problem
+compiled, solved, decoded, verified plan out, without its explanation. Both run in turn in one process.
 
     python benchmarks/planner.py
 """
