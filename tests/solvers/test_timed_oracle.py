@@ -144,3 +144,9 @@ def test_evaluation_and_both_verifiers_agree_on_any_plan(first: int) -> None:
             assert sorted(v.rule for v in seconds.violations) == sorted(v.rule for v in report.violations)
             assert seconds.objective is not None
             assert seconds.objective * 1e9 == pytest.approx(report.objective, abs=20)
+
+
+@pytest.mark.parametrize("name", sorted(set(SOLVERS) - {*COMPARED, "brute"}))
+def test_a_solver_that_is_not_compared_here_refuses_what_depends_on_time(name: str) -> None:
+    for seed in range(CHUNK):
+        assert SOLVERS[name].supports(oracle(seed)[1]), f"seed {seed}"

@@ -57,6 +57,8 @@ class PricesSolver:
 
 def unpriceable(problem: Problem) -> str | None:
     """Why priced bounds do not hold or do not fit into memory, or ``None``."""
+    if problem.timed:
+        return "it prices memory in sum, and nothing that depends on when stages run"
     if any(rule.penalty < 0 for rule in problem.affinities):
         return "a negative penalty rewards a broken affinity"
     if table_cells(problem) > _MOST_CELLS:
