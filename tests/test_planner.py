@@ -17,30 +17,14 @@ from iegopt.problem.instance import read_instance, to_problem, write_instance
 from iegopt.solvers.api import solve
 from iegopt.spec.cluster import ClusterSpec
 from iegopt.spec.device import DeviceSpec
-from iegopt.spec.explain_error import validate
 from iegopt.spec.graph import GraphSpec
 from iegopt.spec.load import load_document
-from iegopt.spec.policy import FallbackPolicy, KvTransferConfig
+from iegopt.spec.policy import KvTransferConfig
 from iegopt.spec.request import RequestSpec
 from iegopt.spec.stage import StageSpec
+from tests.planning import cluster, planned, request
 
 BLOCKS = Path(__file__).parent / "spec" / "blocks"
-
-
-def cluster(*devices: dict[str, Any], **fields: Any) -> ClusterSpec:
-    spec: ClusterSpec = validate(ClusterSpec, {"name": "test", "devices": list(devices), **fields}, "cluster.yaml")
-    return spec
-
-
-def request(**fields: Any) -> RequestSpec:
-    spec: RequestSpec = validate(RequestSpec, fields, "request.yaml")
-    return spec
-
-
-def planned(asked: RequestSpec, on: ClusterSpec, **how: Any) -> Plan:
-    answer = Planner(on).plan(asked, **how)
-    assert isinstance(answer, Plan), answer
-    return answer
 
 
 def _seed_cluster(count: int) -> ClusterSpec:
@@ -78,89 +62,6 @@ def test_three_of_them_make_no_gang_of_four() -> None:
     assert isinstance(answer, NoPlan)
     assert answer.status == "infeasible"
     assert answer.conflicts
-
-
-def _vendor_cluster(**utilization: str) -> ClusterSpec:
-    def device(model: str) -> dict[str, Any]:
-        return {"id": model.lower(), "model": model, "count": 8, "location": {"host": f"h-{model}"},
-                "utilization": {"memory": utilization.get(model, "0%")}}  # fmt: skip
-
-    models = ("A100-80GB", "H100", "L40S", "MI300X", "Ascend910B")
-    return cluster(*(device(model) for model in models), {"id": "cpu", "model": "cpu-generic-32c"})
-
-
-FULL = "99%"
-STEPS: list[tuple[str | None, dict[str, str], str]] = [
-    ("A100", {}, "preferred"),
-    ("A100", {"A100-80GB": FULL}, "same_vendor_same_series"),
-    ("A100", {"A100-80GB": FULL, "H100": FULL}, "same_vendor_different_series"),
-    ("A100", {"A100-80GB": FULL, "H100": FULL, "L40S": FULL}, "cross_vendor_same_precision"),
-]
-SERIES = {
-    "preferred": {"A100-80GB"},
-    "same_vendor_same_series": {"A100-80GB", "H100"},
-    "same_vendor_different_series": {"A100-80GB", "H100", "L40S"},
-    "cross_vendor_same_precision": {"MI300X", "Ascend910B"},
-}
-
-
-@pytest.mark.parametrize(("family", "full", "tier"), STEPS)
-def test_fallback_steps(family: str, full: dict[str, str], tier: str) -> None:
-    """A lower tier opens only when no feasible plan exists above it (section 7.5)."""
-    asked = request(
-        id="fallback", model="Llama-3.1-8B", precision="fp16", prompt_tokens=500, output_tokens=50,
-        prefer={"device": family}, fallback_policy={"max_latency_increase": "900%"},
-    )  # fmt: skip
-    plan = planned(asked, _vendor_cluster(**full))
-    assert plan.tier == tier
-    assert {plan.stage(name).device_model for name in ("prefill", "decode")} <= SERIES[tier]
-
-
-def test_without_a_policy_only_the_preferred_device_will_do() -> None:
-    asked = request(
-        model="Llama-3.1-8B", precision="fp16", prompt_tokens=500, output_tokens=50, prefer={"device": "A100"}
-    )
-    assert planned(asked, _vendor_cluster()).stage("prefill").device_model == "A100-80GB"
-    answer = Planner(_vendor_cluster(**{"A100-80GB": FULL})).plan(asked)
-    assert isinstance(answer, NoPlan)
-    assert answer.tier == "preferred"
-
-
-def test_precision_degrades_last_and_only_by_policy() -> None:
-    ascend = cluster(
-        {"id": "npu", "model": "Ascend910B", "count": 8, "location": {"host": "h"}},
-        {"id": "cpu", "model": "cpu-generic-32c"},
-    )
-    registry = [
-        {
-            "model": "Llama-2-70B",
-            "variants": [{"precision": "int8", "backend": "CANN", "compatible_devices": ["Ascend910B"]}],
-        }
-    ]
-    asked = {"model": "Llama-2-70B", "precision": "fp16", "prompt_tokens": 500, "output_tokens": 50}
-    only_int8 = ascend.model_copy(update={"execution_path_registry": cluster(
-        {"id": "x", "model": "L4"}, execution_path_registry=registry).execution_path_registry})  # fmt: skip
-    with pytest.raises(InputError, match="no variant in fp16: expected one of int8"):
-        Planner(only_int8).plan(request(**asked))
-    plan = planned(request(**asked, fallback_policy={}), only_int8)
-    assert plan.tier == "precision_degradation"
-    assert plan.stage("prefill").variant == "Llama-2-70B/int8/CANN"
-
-
-def test_max_latency_increase_closes_slow_devices() -> None:
-    """An L4 is far more than half slower than an A100, so the policy never opens it."""
-    both = [
-        {"id": "a", "model": "A100-80GB", "utilization": {"memory": FULL}},
-        {"id": "l", "model": "L4"},
-        {"id": "cpu", "model": "cpu-generic-32c"},
-    ]
-    tight = request(
-        model="Llama-3.1-8B", precision="fp16", prompt_tokens=500, output_tokens=50, prefer={"device": "A100"},
-        fallback_policy={"max_latency_increase": "50%"},
-    )  # fmt: skip
-    answer = Planner(cluster(*both)).plan(tight)
-    assert isinstance(answer, NoPlan)
-    assert FallbackPolicy().max_latency_increase == 0.5
 
 
 def test_a_variant_that_is_not_resident_pays_its_load_once_in_memory() -> None:
@@ -357,22 +258,6 @@ def test_a_tensor_parallel_degree_divides_the_attention_heads() -> None:
     assert isinstance(three, NoPlan)
     assert "3 devices do not divide the 64 attention heads" in three.conflicts[0]["sentence"]
     assert len(planned(request(**asked, parallelism={"degree": 2}), on).stage("prefill").devices) == 2
-
-
-def test_the_preferred_device_speaks_of_the_language_model_alone() -> None:
-    on = cluster({"id": "a", "model": "A100-80GB"}, {"id": "cpu", "model": "cpu-generic-32c"})
-    agent = {"retrieval": {"embedding_model": "bge-m3"}, "lookahead": 1}
-    asked = request(
-        model="Llama-3.1-8B",
-        prompt_tokens=500,
-        output_tokens=20,
-        agent=agent,
-        prefer={"device": "A100"},
-        sla_class="offline",
-    )
-    plan = planned(asked, on)
-    assert plan.stage("prefill").device_model == "A100-80GB"
-    assert plan.stage("embedding-1").devices
 
 
 def test_what_a_cluster_does_not_say_is_named() -> None:

@@ -20,11 +20,10 @@ from iegopt.devices import Device
 from iegopt.plans import Plan, StagePlan
 from iegopt.spec.cluster import ClusterSpec
 from iegopt.spec.graph import AffinityRule, EdgeKind, EdgeSpec, GraphSpec
-from iegopt.spec.kinds import KINDS, LLM_KINDS
-from iegopt.spec.llm import LlmCard
+from iegopt.spec.kinds import KINDS
 from iegopt.spec.request import MemoryAccounting, RequestSpec
-from iegopt.spec.stage import SIXTEEN_BIT, NodeType, Parallelism, ParallelStrategy, Precision, StageKind, StageSpec
-from iegopt.spec.variant import Variant
+from iegopt.spec.stage import NodeType, Parallelism, ParallelStrategy, Precision, StageKind, StageSpec
+from iegopt.verify.eligible import forbidden_step, is_resident, variant_named
 from iegopt.verify.links import link_between
 from iegopt.verify.plan_time import Held, check_held, check_starts
 from iegopt.verify.report import Report, Violation
@@ -120,11 +119,14 @@ class _Check:
         bound = spec.affinity.device
         if bound is not None and spec.affinity.required and bound not in at.devices:
             self._bad("affinity", spec.id, at.site, bound)
-        found = self._variant(spec, at, members[0])
+        found = variant_named(at.variant, spec, members[0], self.request, self.cluster)
         if found is None:
             self._bad("option", spec.id, at.variant, "a variant that runs there")
             return
         precision, variant = found
+        step = forbidden_step(self.plan.tier, spec, members[0], precision, self.request, self.cluster, self.devices)
+        if step is not None:
+            self._bad("fallback", spec.id, f"{first.model} in {precision}: {step}", f"tier {self.plan.tier}")
         rate = first.compute.rate(precision)
         assert rate is not None
         k = len(members)
@@ -141,7 +143,7 @@ class _Check:
         )  # fmt: skip
         weights, load_time = cost.weight_bytes, 0.0
         if spec.model is not None and first.resident is not None:
-            if self._resident(spec.model, at.variant, first.resident):
+            if is_resident(spec.model, at.variant, first.resident):
                 weights = 0.0
             elif not first.loading:
                 self._bad("option", spec.id, at.variant, f"a variant resident on {at.site}")
@@ -158,48 +160,6 @@ class _Check:
     def _parallel_efficiency(self, members: list[Device]) -> float:
         fabric = len({device.path[0] for device in members}) == 1
         return self.cluster.parallel_efficiency if fabric else self.cluster.host_parallel_efficiency
-
-    def _variant(self, spec: StageSpec, at: StagePlan, device: Device) -> tuple[Precision, Variant | None] | None:
-        """Precision and variant by the name in the plan, ``None`` where it cannot run on the device."""
-        compute = device.kind.compute
-        if spec.model is None:
-            wanted = spec.compute.precision
-            order = [wanted] if wanted else [p for p in Precision if p.bytes >= 1]
-            order.sort(key=lambda p: (-p.bytes, p is not Precision.FP32, p is not Precision.BF16))
-            usable = next((p for p in order if compute.rate(p) is not None), None)
-            return (usable, None) if usable else None
-        card = library.llm(spec.model)
-        names = {card.name.lower(), *(alias.lower() for alias in card.aliases)}
-        own = [path for path in self.cluster.execution_path_registry or () if path.model.lower() in names]
-        path = own[-1] if own else library.path(card.name)
-        for variant in path.variants if path else ():
-            tail = "" if variant.version == "1" else f"/{variant.version}"
-            if f"{card.name}/{variant.precision}/{variant.backend}{tail}" != at.variant:
-                continue
-            runs = library.compatible(variant.compatible_devices, device.kind.model)
-            if runs and compute.rate(variant.precision) and self._wants(spec, card, variant.precision):
-                return variant.precision, variant
-        return None
-
-    def _wants(self, spec: StageSpec, card: LlmCard, precision: Precision) -> bool:
-        """Whether the request lets the stage run in this precision."""
-        if spec.compute.precision is None and spec.type not in LLM_KINDS:
-            return precision.bytes >= 2
-        asked = spec.compute.precision or self.request.precision
-        wanted = {asked or card.native_precision}
-        policy = self.request.fallback_policy or self.cluster.fallback_policy
-        steps = policy.preferences if policy is not None else ()
-        if (asked is None or steps) and wanted & SIXTEEN_BIT:
-            wanted |= SIXTEEN_BIT
-        lower = all(precision.bytes < p.bytes for p in wanted) and "precision_degradation" in steps
-        return precision in wanted or lower
-
-    @staticmethod
-    def _resident(model: str, variant: str, resident: tuple[str, ...]) -> bool:
-        card = library.llm(model)
-        names = {card.name.lower(), *(alias.lower() for alias in card.aliases)}
-        artifact = variant.split("/", 1)[1].lower()
-        return any(r.lower() in names or r.lower() in {f"{n}/{artifact}" for n in names} for r in resident)
 
     def _wire(self, size: float, kv: bool, model: str | None) -> float:
         return size * compression_ratio(self.kv, kv, library.llm(model).kv_precision if model else Precision.FP16)

@@ -15,7 +15,7 @@ class Violation:
     ----------
     rule
         ``memory``, ``sla``, ``deadline``, ``finish_by``, ``budget``, ``affinity``, ``start``, ``order``,
-        ``no_overlap``, ``stage``, ``option``, ``claim``.
+        ``no_overlap``, ``fallback``, ``stage``, ``option``, ``claim``.
     where
         The stage, device or key at which it is broken.
     used, allowed

@@ -159,7 +159,6 @@ def test_the_strategy_of_a_gang_changes_the_answer(strategy: str) -> None:
 DEVICE = {
     "id": "gpu-node-04",
     "type": "RETRIEVAL",
-    "vendor": None,
     "model": "L40S",
     "compute/fp16_flops": "100T",
     "compute/precision_support": ["bf16"],
@@ -183,9 +182,19 @@ DEVICE = {
 
 @pytest.mark.parametrize("field", DEVICE)
 def test_every_field_of_a_device_changes_the_answer(base: Any, field: str) -> None:
-    if field == "vendor":
-        pytest.skip("a vendor decides fallback tiers: see test_fallback_steps")
     assert _answer(_request(), _set(_cluster(), f"devices/0/{field}", DEVICE[field])) != base
+
+
+def test_vendor_and_series_decide_the_fallback_step() -> None:
+    """An A100 of another vendor, or of another series, is reached by another step from a preferred H100."""
+    preferred = {**_llm_request(), "prefer": {"device": "H100"}, "fallback_policy": {"max_latency_increase": "900%"}}
+    tiers = [
+        _answer(preferred, _set(_set(_idle_cluster(), "devices/0/" + field, value), "devices/1/" + field, value))[
+            "tier"
+        ]
+        for field, value in (("price", "2$/h"), ("vendor", "House"), ("series", "house"))
+    ]
+    assert tiers == ["same_vendor_same_series", "cross_vendor_same_precision", "same_vendor_different_series"]
 
 
 def test_int8_rate_decides_an_int8_stage() -> None:
