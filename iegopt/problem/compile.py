@@ -91,27 +91,19 @@ def compile_graph(
     )
     preference = preference_for(request, cluster)
     preferences = [stage_preference(preference, stage, request) for stage in graph.stages]
-    sizes = [wire_bytes(edge, graph, kv) for edge in graph.edges]
+    by_id = {stage.id: stage for stage in graph.stages}
+    sizes = [wire_bytes(edge, by_id[edge.source], kv) for edge in graph.edges]
     held = buffers(graph, sizes, kv)
     weights = weights_for(request.sla_class, request.weights, request.objective)
     stages = [
         StageOptions.of(cluster.layout(stage, _precisions(stage, request, preference), table, ks, own), figures, buffer)
         for stage, ks, buffer, own in zip(graph.stages, degrees, held, preferences, strict=True)
     ]
-    kept = []
-    penalty = []
-    for stage, options, own in zip(graph.stages, stages, preferences, strict=True):
-        mask = _tier_mask(stage, options, tier, own, cluster)
-        extra = np.zeros(len(options.site))
-        if stage.affinity.device is not None:
-            there = _on_device(stage.affinity.device, f"stage {stage.id}: affinity.device", options, cluster, table)
-            if stage.affinity.required:
-                if not there.any():
-                    options.refused[f"affinity binds it to {stage.affinity.device}, which cannot run it"] += 1
-                mask &= there
-            extra = np.where(there, 0.0, stage.affinity.penalty)
-        kept.append(np.flatnonzero(mask))
-        penalty.append(extra)
+    opened = [
+        _opened(stage, options, tier, own, cluster, table)
+        for stage, options, own in zip(graph.stages, stages, preferences, strict=True)
+    ]
+    kept, penalty = [keep for keep, _ in opened], [extra for _, extra in opened]
     limits = request_limits(graph, request)
     problem = _problem(
         cluster, graph, request, table, stages, kept, penalty, weights, limits, kv, sizes
@@ -150,6 +142,23 @@ def _precisions(stage: StageSpec, request: RequestSpec, preference: Preferred | 
         most = max(p.bytes for p in wanted)
         return wanted | {p for p in Precision if p.bytes < most}
     return wanted
+
+
+def _opened(
+    stage: StageSpec, options: StageOptions, tier: int | None, preference: Preferred | None,
+    cluster: CompiledCluster, table: SiteTable,
+) -> tuple[Ints, npt.NDArray[np.float64]]:  # fmt: skip
+    """Which options of a stage tier and device affinity leave, and the seconds that each option's penalty adds."""
+    mask = _tier_mask(stage, options, tier, preference, cluster)
+    bound = stage.affinity.device
+    if bound is None:
+        return np.flatnonzero(mask), np.zeros(len(options.site))
+    there = _on_device(bound, f"stage {stage.id}: affinity.device", options, cluster, table)
+    if not stage.affinity.required:
+        return np.flatnonzero(mask), np.where(there, 0.0, stage.affinity.penalty)
+    if not there.any():
+        options.refused[f"affinity binds it to {bound}, which cannot run it"] += 1
+    return np.flatnonzero(mask & there), np.zeros(len(options.site))
 
 
 def _tier_mask(

@@ -21,9 +21,8 @@ __all__ = ["EdgeBuilder", "buffers", "handed_on", "location_bytes", "wire_bytes"
 Ints = npt.NDArray[np.int64]
 
 
-def wire_bytes(edge: EdgeSpec, graph: GraphSpec, kv: KvTransferConfig | None) -> float:
+def wire_bytes(edge: EdgeSpec, source: StageSpec, kv: KvTransferConfig | None) -> float:
     """Bytes of an edge after compression."""
-    source = next(stage for stage in graph.stages if stage.id == edge.source)
     precision = library.llm(source.model).kv_precision if source.model else Precision.FP16
     return edge.bytes * compression_ratio(kv, edge.kv, precision)
 
