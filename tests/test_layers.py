@@ -20,26 +20,27 @@ PACKAGE = Path(__file__).parent.parent / "iegopt"
 
 FLOORS = (
     {"units", "errors"},
-    {"spec", "plans"},
+    {"spec", "plans", "batch_plans"},
     {"library", "devices"},
     {"cost", "graph"},
     {"problem"},
     {"solvers"},
     {"explain"},
+    {"batch"},
     {"bench"},
     {"planner"},
     {"cli"},
 )
 """Lowest first. A part imports its own floor and those below; circles are caught apart."""
 
-VERIFY = {"units", "errors", "spec", "plans", "library", "devices", "cost", "verify"}
+VERIFY = {"units", "errors", "spec", "plans", "batch_plans", "library", "devices", "cost", "verify"}
 ASSIGNMENT = {"iegopt.problem.arrays", "iegopt.problem.topology"}
 """What ``verify.assignment`` may import beside ``VERIFY``: the dataclasses it checks."""
 
 THIRD_PARTY = {"networkx", "numpy", "pydantic", "pydantic_core", "rich", "yaml"}
 HEAVY = {
-    "ortools": {"solvers", "bench"},
-    "highspy": {"solvers", "bench"},
+    "ortools": {"solvers", "batch", "bench"},
+    "highspy": {"solvers", "batch", "bench"},
     "pulp": {"solvers"},
     "tokenizers": {"graph"},
     "pytoulbar2": {"bench"},

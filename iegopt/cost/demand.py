@@ -24,7 +24,10 @@ from iegopt.spec.kinds import KINDS, LLM_KINDS
 from iegopt.spec.llm import LlmCard
 from iegopt.spec.stage import Precision, StageKind, StageSpec, TokenWork
 
-__all__ = ["ATTENTION_FROM", "ENCODER_KINDS", "DecodeWork", "Demand", "demand", "join_batch", "weights_read"]
+__all__ = [
+    "ATTENTION_FROM", "ENCODER_KINDS", "DecodeWork", "Demand", "activation_bytes", "demand", "join_batch",
+    "weights_read",
+]  # fmt: skip
 
 ATTENTION_FROM = 4096
 """Sequences longer than this count attention's own FLOP (5 % of a 70B prefill there, growing linearly)."""
@@ -165,6 +168,11 @@ def weights_read(card: LlmCard, precision: Precision, tokens: int) -> float:
     return float(card.parameters * precision.bytes * (1.0 - idle**tokens))
 
 
+def activation_bytes(card: LlmCard, tokens: int) -> float:
+    """Working memory of a pass over ``tokens`` tokens of a batch: those of one chunk at most live at once."""
+    return _ACTIVATIONS * card.hidden_size * min(tokens, _CHUNK) * card.native_precision.bytes
+
+
 def join_batch(work: Demand, card: LlmCard, precision: Precision, sequences: int, kv_tokens: int) -> Demand:
     """The demand of a decode that joins ``sequences`` running ones, holding ``kv_tokens`` tokens in all.
 
@@ -221,7 +229,7 @@ def _prefill(
     read = weights_read(card, precision, n * b)
     return Demand(
         flops=flops,
-        memory_bytes=_ACTIVATIONS * card.hidden_size * min(n * b, _CHUNK) * card.native_precision.bytes,
+        memory_bytes=activation_bytes(card, n * b),
         kv_bytes=per_token * (c + n) * b,
         weight_bytes=weights,
         traffic_bytes=read + per_token * (c + n) * b,

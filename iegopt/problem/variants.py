@@ -10,6 +10,7 @@ from iegopt.errors import InputError
 from iegopt.spec.llm import LlmCard
 from iegopt.spec.stage import Precision, StageSpec
 from iegopt.spec.variant import ExecutionPath, Variant
+from iegopt.units import shown
 
 __all__ = ["Candidate", "Registry", "Residency"]
 
@@ -97,6 +98,26 @@ class Registry:
             asked = ", ".join(sorted(wanted or ()))
             raise InputError(f"stage {stage.id}: {card.name} has no variant in {asked}: expected one of {known}")
         return found
+
+    def named(self, name: str) -> Candidate:
+        """The candidate that a plan calls ``model/precision/backend``.
+
+        Raises
+        ------
+        InputError
+            No model or none of its variants is called so, with the nearest name.
+        """
+        cuts = [i for i, letter in enumerate(name) if letter == "/"]
+        # An alias may itself hold a slash.
+        cut = next((i for i in reversed(cuts) if library.has_card("llm", name[:i])), cuts[0] if cuts else len(name))
+        card, artifact = library.llm(name[:cut]), name[cut + 1 :]
+        path = self._path(card)
+        variants = {variant.artifact.lower(): variant for variant in path.variants} if path else {}
+        found = variants.get(artifact.lower())
+        if found is None:
+            known = ", ".join(f"{card.name}/{variant.artifact}" for variant in variants.values())
+            raise InputError(f"{card.name} has no variant {shown(artifact)}: expected one of {known or 'none'}")
+        return Candidate(f"{card.name}/{found.artifact}", card, found.precision, found)
 
     def _path(self, card: LlmCard) -> ExecutionPath | None:
         for name in (card.name, *card.aliases):
