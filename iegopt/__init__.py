@@ -28,16 +28,21 @@ if TYPE_CHECKING:
     from iegopt.solvers.result import Params as Params
     from iegopt.solvers.result import Result as Result
     from iegopt.solvers.result import Status as Status
+    from iegopt.spec.batch_policy import BatchPolicy as BatchPolicy
     from iegopt.spec.cluster import ClusterSpec as ClusterSpec
     from iegopt.spec.graph import GraphSpec as GraphSpec
     from iegopt.spec.load import load_cluster as load_cluster
     from iegopt.spec.load import load_document as load_document
+    from iegopt.spec.load import load_policy as load_policy
     from iegopt.spec.load import load_request as load_request
+    from iegopt.spec.load import load_snapshot as load_snapshot
     from iegopt.spec.request import RequestSpec as RequestSpec
+    from iegopt.spec.snapshot import SnapshotSpec as SnapshotSpec
 
 __version__ = "0.1.0"
 
 _HOME = {
+    "BatchPolicy": "iegopt.spec.batch_policy",
     "ClusterSpec": "iegopt.spec.cluster",
     "GraphSpec": "iegopt.spec.graph",
     "IegoptError": "iegopt.errors",
@@ -49,11 +54,14 @@ _HOME = {
     "RequestSpec": "iegopt.spec.request",
     "Result": "iegopt.solvers.result",
     "SOLVERS": "iegopt.solvers.api",
+    "SnapshotSpec": "iegopt.spec.snapshot",
     "Status": "iegopt.solvers.result",
     "build_graph": "iegopt.graph.builder",
     "load_cluster": "iegopt.spec.load",
     "load_document": "iegopt.spec.load",
+    "load_policy": "iegopt.spec.load",
     "load_request": "iegopt.spec.load",
+    "load_snapshot": "iegopt.spec.load",
     "plan": "iegopt.planner",
     "read_instance": "iegopt.problem.instance",
     "solve": "iegopt.solvers.api",

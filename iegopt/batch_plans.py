@@ -12,10 +12,10 @@ __all__ = ["BatchPlan", "InstanceUse", "LevelResult", "QueuedDecision", "Reason"
 class Reason:
     """Why a request is not placed.
 
-    ``rule`` is ``ttft``, ``e2e`` or ``itl`` (``have`` seconds are left, ``need`` are the least that any instance takes),
-    ``memory`` (bytes that the least filled instance has, and that it needs), ``no instance`` of its model,
-    ``quota`` or ``fairness`` of its tenant, ``capacity`` of ``where`` (shares of its time), or ``priority`` (what it needs
-    went to requests before it).
+    ``rule`` is ``ttft``, ``e2e`` or ``itl`` (``have`` seconds are left, ``need`` are the least that any instance
+    takes), ``memory`` (bytes that the least filled instance has, and that it needs), ``no instance`` of its model,
+    ``context`` (tokens), ``quota`` or ``fairness`` of its tenant, ``capacity`` of ``where`` (shares of its time), or
+    ``priority`` (what it needs went to requests before it).
     """
 
     rule: str
@@ -34,8 +34,8 @@ class QueuedDecision:
     prefill, decode
         Instance ids.
     reused, reused_from
-        Tokens of the prompt not prefilled again, and whose they are: an instance id (``prefill`` itself, or a
-        holder from which ``fetched`` bytes travel first), or ``plan`` where an earlier prefill of this plan leaves them.
+        Tokens of the prompt not prefilled again, and whose they are: an instance id (``prefill`` itself, or a holder
+        from which ``fetched`` bytes travel first), or ``plan`` where an earlier prefill of this plan leaves them.
     start, first_token, finish
         Start and end of the prefill, and the end of the decode at ``pace``.
     path
@@ -73,11 +73,12 @@ class RunningDecision:
     """What happens to a running stage; ``seconds`` and ``bytes`` are what moving it or putting it aside costs.
 
     ``by`` is the request in whose favour it is preempted, ``how`` whether its KV cache goes to the host (``swap``)
-    or is computed again (``recompute``); ``misses`` whether a limit is then lost.
+    or is computed again (``recompute``); ``misses`` whether a limit is then lost. ``requeue``: its
+    instance is lost and its KV cache with it, so that it stands among the queued requests and prefills again.
     """
 
     id: str
-    action: Literal["keep", "preempt", "migrate"]
+    action: Literal["keep", "preempt", "migrate", "requeue"]
     instance: str
     to: str | None = None
     by: str | None = None

@@ -1,7 +1,8 @@
 """A snapshot as arrays: what docs/replanning.md calls the model.
 
-N queued requests, R running stages, J instances, K kinds of instances (device model, gang size and fabric, variant),
-T tenants. Times are float64 seconds after the snapshot (∞: no limit), memory is int64 bytes over all devices of an instance.
+N queued requests, R running stages, J instances, K kinds of instances (device class, gang size, fabric, variant),
+T tenants, P paces. Times are float64 seconds after the snapshot (∞: no limit), memory is int64 bytes over all devices
+of an instance.
 """
 
 from __future__ import annotations
@@ -11,8 +12,11 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from iegopt.batch.kinds import InstanceKind
 from iegopt.batch.prefill import PrefillCost
+from iegopt.batch_plans import Reason
 from iegopt.spec.batch_policy import BatchPolicy
+from iegopt.spec.snapshot import SnapshotSpec
 
 __all__ = ["BatchModel", "Holdings", "Instances", "Kinds", "Queue", "Running"]
 
@@ -33,10 +37,14 @@ class Kinds:
         A₀ and B₀: seconds of a decode step whatever the batch.
     """
 
-    names: tuple[str, ...]
+    kinds: tuple[InstanceKind, ...]
     family: Ints
     base_compute: Floats
     base_read: Floats
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(kind.name for kind in self.kinds)
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,16 +60,21 @@ class Instances:
     prefills, decodes
         Whether its role allows it.
     free
-        Bytes without the KV cache of what runs.
+        Bytes for KV caches and decodes, those of what runs included; a chunk's working memory is taken off where it
+        prefills. Never less than what runs needs.
     other
         Share of its time that work outside the snapshot takes, weighted by the figure's age.
     max_batch
-        Sequences.
-    level (J, J), latency (J, J), seconds_per_byte (J, J)
+        Sequences; never fewer than run.
+    level, latency, seconds_per_byte (J, J)
         Link between instances: topology level (−1 on the diagonal, where nothing moves), and its figures; shards of
         equal gangs counted.
     host_seconds_per_byte
-        To the host's memory and back, over the device's IO.
+        To its hosts' memory or back.
+    price
+        What a second on it costs, in seconds at the cluster's reference price.
+    base_pace
+        Pace at which what runs keeps its limits with nothing new placed, the slowest one; −1 where nothing decodes.
     """
 
     ids: tuple[str, ...]
@@ -76,25 +89,35 @@ class Instances:
     latency: Floats
     seconds_per_byte: Floats
     host_seconds_per_byte: Floats
+    price: Floats
+    base_pace: Ints
 
 
 @dataclass(frozen=True, eq=False)
 class Queue:
-    """Queued requests, (N,) each unless said.
+    """Queued requests, (N,) each unless said: those of the snapshot that can be read, then running stages of lost
+    instances that wait again.
 
     Attributes
     ----------
     weight, throughput
         w, and whether it is of the throughput class.
-    output, sequences
-        Tokens to decode per sequence, sequences.
+    prompt, output, sequences
+        Tokens to prefill and to decode per sequence, sequences. ``output`` is of the present round alone.
+    order
+        Place among equal deadlines: by arrival.
     ttft, e2e, itl
-        Seconds left for the first token and for all; seconds between tokens. ``e2e`` has the least time of tools and later rounds
-        taken off.
-    kv_prompt, kv_full, activations
-        Bytes: KV cache after the prefill and at the end of the decode; working memory of the larger stage.
+        Seconds left for the first token and for all; seconds between tokens. ``e2e`` has the least time of tools and
+        later rounds taken off.
+    prefill_by
+        Seconds by which the prefill ends: ``ttft`` and the policy's window (twice the fastest prefill, where that is
+        longer).
+    kv_prompt, kv_full
+        Bytes on the prefill's instance, and on the decode's: KV cache (and the decode's working memory) at its end.
+    kv_per_token, wire_per_token
+        Bytes of KV cache of a token of all sequences; on a link, after compression.
     step_compute, step_read (N, K)
-        a and b: seconds it adds to a decode step; ∞ where the kind cannot run it.
+        a and b: seconds it adds to a decode step; ∞ where the kind does not run it.
     planned_prefill, planned_decode
         Instances of an earlier plan, −1 without.
     """
@@ -107,12 +130,15 @@ class Queue:
     prompt: Ints
     output: Ints
     sequences: Ints
+    order: Ints
     ttft: Floats
     e2e: Floats
     itl: Floats
+    prefill_by: Floats
     kv_prompt: Ints
     kv_full: Ints
-    activations: Ints
+    kv_per_token: Floats
+    wire_per_token: Floats
     step_compute: Floats
     step_read: Floats
     planned_prefill: Ints
@@ -121,47 +147,64 @@ class Queue:
 
 @dataclass(frozen=True, eq=False)
 class Holdings:
-    """Prefixes that instances hold, as triples (request, instance, tokens), sorted by request, then instance.
+    """Prefixes that instances hold: the longest run of leading blocks of every chain of blocks on every instance.
 
-    ``tokens`` is the longest run of leading blocks held, less than the prompt (its last token is always computed);
-    ``fetch_seconds_per_byte`` is 0 for blocks on the device, else what reading them from host or disk takes.
-    ``blocks`` per request its block ids, for sharing within the plan.
+    Attributes
+    ----------
+    chain (N,)
+        Chain of a request, −1 where nobody holds its first block.
+    ptr (C + 1,), instance, tokens, read
+        Entries of chain c: ``ptr[c]`` to ``ptr[c + 1]``, by instance; tokens of the run, and the seconds per byte of
+        all the run that reading its blocks from host or disk takes (0: on the device).
+    blocks
+        Per request its block ids, for sharing within the plan.
     """
 
-    request: Ints
+    chain: Ints
+    ptr: Ints
     instance: Ints
     tokens: Ints
-    fetch_seconds_per_byte: Floats
+    read: Floats
     blocks: tuple[tuple[int, ...], ...]
     block_tokens: int
+
+    def of(self, request: int, prompt: int) -> tuple[Ints, Ints, Floats]:
+        """Instances, tokens (less than the prompt: its last token is always computed), seconds per byte to read."""
+        c = self.chain[request]
+        entries = slice(self.ptr[c], self.ptr[c + 1]) if c >= 0 else slice(0, 0)
+        return self.instance[entries], np.minimum(self.tokens[entries], prompt - 1), self.read[entries]
 
 
 @dataclass(frozen=True, eq=False)
 class Running:
-    """Running stages, (R,) each.
+    """Running stages of instances that are not lost, (R,) each unless said.
+
+    A limit that its stage misses even with nothing placed is lifted: what is lost already binds nobody.
 
     Attributes
     ----------
     instance, decode
         Where it runs, and where it decodes (a prefill's decode reserves its memory and share already).
+    sequences, remaining
+        Sequences that decode (0 where none will), and tokens that each has to come.
     prefill
         Seconds of prefill left; 0 for a decode.
     prefill_by, finish_by
         Seconds left for its prefill and for all of it.
     itl
-        Pace that it must keep.
-    step_compute, step_read
-        Seconds it adds to a step of its ``decode`` instance.
+        Slowest pace that it may have where it is kept; of a decode with a deadline, what that leaves a token.
+    step_compute, step_read (R, K)
+        Seconds it adds to a step of an instance of a kind; ∞ where the kind cannot take it over.
     kv_here, kv_there
-        Bytes on ``instance`` while it prefills, and at the end of the decode on ``decode``; equal instances count once (kv_there).
-    remaining
-        Tokens to decode per sequence.
-    kv_now
-        Bytes that a move or a swap carries.
+        Bytes on ``instance`` while it prefills, and on ``decode`` at its end; equal instances count once (kv_there).
+    kv_now, wire_now
+        Bytes that a swap carries, and those of a move, compressed.
     recompute
-        Seconds to prefill anew all it holds.
+        Seconds to prefill anew all it holds, where it is.
     preempted
         Times it was put aside.
+    missed
+        Whether a limit was lifted.
     """
 
     ids: tuple[str, ...]
@@ -183,8 +226,10 @@ class Running:
     kv_here: Ints
     kv_there: Ints
     kv_now: Ints
+    wire_now: Ints
     recompute: Floats
     preempted: Ints
+    missed: Bools
 
 
 @dataclass(frozen=True, eq=False)
@@ -193,15 +238,25 @@ class BatchModel:
 
     Attributes
     ----------
+    paces (P,)
+        The policy's; a slower last one where a running batch cannot keep any of them.
     prefill
         P(i, k, reused): see ``PrefillCost.seconds``.
+    tenants
+        Names; T of them, in the order in which the snapshot names them.
     quota_requests, quota_memory, quota_time (T,)
         The most a tenant may hold; ∞ without a quota. Memory in bytes, time in seconds per second over all instances.
-    dropped
-        Ids of running stages whose instance is lost, and queued requests that could not be read into the model: id -> reason.
+    requeued
+        Ids of running stages whose instance is lost, and which stand in the queue.
+    impossible
+        Requests that no instance can ever run and that are not in the queue: id -> why.
+    warnings
+        One line each.
     """
 
+    snapshot: SnapshotSpec
     policy: BatchPolicy
+    paces: Floats
     kinds: Kinds
     instances: Instances
     queue: Queue
@@ -212,8 +267,9 @@ class BatchModel:
     quota_requests: Floats
     quota_memory: Floats
     quota_time: Floats
-    impossible: dict[str, str]
-    dropped: dict[str, str]
+    requeued: frozenset[str]
+    impossible: dict[str, Reason]
+    warnings: tuple[str, ...]
 
     @property
     def N(self) -> int:
@@ -225,8 +281,12 @@ class BatchModel:
 
     @property
     def K(self) -> int:
-        return len(self.kinds.names)
+        return len(self.kinds.kinds)
 
     @property
     def R(self) -> int:
         return len(self.running.ids)
+
+    @property
+    def T(self) -> int:
+        return len(self.tenants)

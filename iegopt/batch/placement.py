@@ -26,10 +26,10 @@ class Placement:
     prefill, decode (N,)
         Instances, both −1 where a request is not placed.
     fetch (N,)
-        Instance whose prefix blocks travel to ``prefill`` first, −1 without. What ``prefill`` holds itself, or what an earlier
-        prefill of the plan leaves there, is reused without being said.
+        Instance whose prefix blocks travel to ``prefill`` first, −1 without. What ``prefill`` holds itself, or what an
+        earlier prefill of the plan leaves there, is reused without being said.
     pace (J,)
-        Index into the policy's paces; −1 where nothing decodes.
+        Index into the model's paces; −1 where nothing decodes.
     action (R,), to (R,)
         ``KEEP``, ``PREEMPT`` or ``MIGRATE`` (a decode, to that instance; −1 otherwise).
     """
@@ -43,9 +43,9 @@ class Placement:
 
     @classmethod
     def empty(cls, model: BatchModel) -> Self:
-        """Nothing placed, everything kept, no pace chosen."""
-        none, idle = np.full(model.N, -1), np.full(model.J, -1)
-        return cls(none, none.copy(), none.copy(), idle, np.full(model.R, KEEP), np.full(model.R, -1))
+        """Nothing placed, everything kept at the pace that its limits leave: never infeasible."""
+        none, pace = np.full(model.N, -1), model.instances.base_pace.copy()
+        return cls(none, none.copy(), none.copy(), pace, np.full(model.R, KEEP), np.full(model.R, -1))
 
     def copy(self) -> Placement:
         return replace(self, **{name: getattr(self, name).copy() for name in self.__dataclass_fields__})

@@ -8,7 +8,7 @@ from pydantic import Field, model_validator
 
 from iegopt.spec.base import Identifier, Spec
 from iegopt.spec.policy import KvTransferConfig, PreemptionConfig
-from iegopt.spec.quantities import Fraction, SmallInt, Seconds
+from iegopt.spec.quantities import Fraction, Seconds, SmallInt
 
 __all__ = ["BatchPolicy", "QuotaSpec", "TenantSpec"]
 

@@ -15,6 +15,7 @@ from typing import Any
 import yaml
 
 from iegopt.errors import SpecError
+from iegopt.spec.batch_policy import BatchPolicy
 from iegopt.spec.cluster import ClusterSpec, LinkCard
 from iegopt.spec.device import DeviceCard, DeviceSpec
 from iegopt.spec.explain_error import nearest, validate
@@ -31,6 +32,7 @@ from iegopt.spec.policy import (
 )
 from iegopt.spec.profile import Profile
 from iegopt.spec.request import RequestSpec
+from iegopt.spec.snapshot import SnapshotSpec
 from iegopt.spec.stage import StageSpec
 from iegopt.spec.suite import SuiteSpec
 from iegopt.spec.text import file_name, read_text
@@ -38,7 +40,10 @@ from iegopt.spec.variant import ExecutionPath, PathCard
 from iegopt.spec.yaml_reader import parse_yaml
 from iegopt.units import shown
 
-__all__ = ["DOCUMENTS", "SIBLINGS", "dump", "load_cluster", "load_document", "load_request", "read_document"]
+__all__ = [
+    "DOCUMENTS", "SIBLINGS", "dump", "load_cluster", "load_document", "load_policy", "load_request", "load_snapshot",
+    "read_document",
+]  # fmt: skip
 
 DOCUMENTS: dict[str, Any] = {
     "node": StageSpec,
@@ -59,18 +64,21 @@ DOCUMENTS: dict[str, Any] = {
     "path": PathCard,
     "profile": Profile,
     "suite": SuiteSpec,
+    "snapshot": SnapshotSpec,
+    "batch_policy": BatchPolicy,
 }
 """Top-level key of a document -> the spec (or tuple of specs) it holds."""
 
 SIBLINGS = {
     "request": ("dag_constraints", "kv_transfer_config", "fallback_policy"),
     "cluster": ("execution_path_registry", "kv_transfer_config", "fallback_policy"),
+    "batch_policy": ("preemption_config", "kv_transfer_config"),
 }
 """Blocks that may stand beside the key of a file, and are then part of its spec."""
 
 _LINE_ENDS = re.compile("[\r\x85\u2028\u2029\ufeff]")
 _READ_BY = {
-    "preemption_config": "batch replanning reads it",
+    "preemption_config": "it belongs in the batch policy file",
     "profiling_matrix": "profiling reads it",
     "state_transitions": "the runtime reads it",
     "dag_constraints": "it belongs in the request file",
@@ -140,6 +148,18 @@ def load_cluster(path: str | PathLike[str]) -> ClusterSpec:
 def load_request(path: str | PathLike[str]) -> RequestSpec:
     """The request of a file with ``request:`` at its top (raises as ``load_document``)."""
     spec: RequestSpec = load_document(path, "request")[1]
+    return spec
+
+
+def load_snapshot(path: str | PathLike[str]) -> SnapshotSpec:
+    """The snapshot of a file with ``snapshot:`` at its top (raises as ``load_document``)."""
+    spec: SnapshotSpec = load_document(path, "snapshot")[1]
+    return spec
+
+
+def load_policy(path: str | PathLike[str]) -> BatchPolicy:
+    """The policy of replanning of a file with ``batch_policy:`` at its top (raises as ``load_document``)."""
+    spec: BatchPolicy = load_document(path, "batch_policy")[1]
     return spec
 
 

@@ -9,13 +9,18 @@
       running:
         - {id: r1, instance: chat-0, stage: decode, context: 3000, remaining: 120, priority: 2}
       queue:
-        - {id: q1, tenant: acme, arrival: 80.9s, request: {model: Llama-3.1-70B, prompt_tokens: 2048, output_tokens: 300}}
+        - id: q1
+          tenant: acme
+          arrival: 80.9s
+          request: {model: Llama-3.1-70B, precision: fp8, prompt_tokens: 2048, output_tokens: 300}
 
-All times are on one clock of the caller's.
+All times are on one clock of the caller's. A running stage whose instance is ``lost`` is not an error: it waits again,
+as a request that prefills all it held.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from enum import StrEnum
 from typing import Annotated, Literal, Self
 
@@ -26,8 +31,8 @@ from iegopt.spec.quantities import Bytes, Fraction, PositiveInt, Seconds, SmallI
 from iegopt.spec.request import RequestSpec, SlaClass, SlaSpec
 
 __all__ = [
-    "DEFAULT_PRIORITY", "InstanceSpec", "InstanceState", "PlannedSpec", "PrefixTier", "QueuedSpec", "Role", "RunningSpec",
-    "SnapshotSpec", "UtilityClass", "UtilitySpec",
+    "DEFAULT_PRIORITY", "InstanceSpec", "InstanceState", "PlannedSpec", "PrefixTier", "QueuedSpec", "Role",
+    "RunningSpec", "SnapshotSpec", "UtilityClass", "UtilitySpec",
 ]  # fmt: skip
 
 PriorityLevel = Annotated[int, Field(strict=True, ge=0, le=9)]
@@ -36,6 +41,21 @@ Block = Annotated[int, Field(strict=True, ge=0, lt=2**63)]
 
 DEFAULT_PRIORITY = {SlaClass.REALTIME: 0, SlaClass.AGENT: 1, SlaClass.BATCH: 2, SlaClass.OFFLINE: 2}
 """Priority of a request that states none (the table of section 5.4); 0 goes first."""
+
+
+_NOT_READ = {
+    "graph": "replanning reads a model with a prompt, not a graph given whole",
+    "parallelism": "the instances fix it",
+    "weights": "utility says what the request is worth",
+    "objective": "utility says what the request is worth",
+    "no_overlap": "an engine batches its decodes",
+    "memory_accounting": "an instance holds all that is placed on it at once",
+    "prefer": "planned says where it should stay",
+    "dag_constraints": "they bind a graph, and replanning plans the present round",
+    "kv_transfer_config": "it belongs in the batch policy",
+    "fallback_policy": "the instances fix model and precision",
+}
+"""What a request of a queue may not say, and why: nothing would read it."""
 
 
 class Role(StrEnum):
@@ -153,7 +173,25 @@ class RunningSpec(Spec):
     def _decode_of_a_prefill(self) -> Self:
         if self.stage == "decode" and (self.output or self.decode is not None):
             raise ValueError("output and decode say what follows a prefill: a decode states remaining alone")
+        if self.decode is not None and not self.output:
+            raise ValueError("decode is given but no output: expected the tokens to decode there")
         return self
+
+    @model_validator(mode="after")
+    def _limits_can_be_checked(self) -> Self:
+        counted = [name for name in ("ttft", "e2e") if getattr(self.sla, name) is not None]
+        if counted and self.arrival is None:
+            raise ValueError(f"sla.{counted[0]} counts from the arrival of its request: expected arrival")
+        if self.stage == "decode" and self.sla.ttft is not None:
+            raise ValueError("sla.ttft of a decode would be ignored: its first token is out. Remove it")
+        if self.sla.itl is not None and self.stage == "prefill" and not self.output:
+            raise ValueError("sla.itl of a prefill without output would be ignored: remove it")
+        return self
+
+    @property
+    def utility_class(self) -> UtilityClass:
+        """Stated, or latency: nothing says the SLA class of what runs."""
+        return self.utility.kind if self.utility.kind is not None else UtilityClass.LATENCY
 
 
 class PlannedSpec(Spec):
@@ -186,6 +224,9 @@ class QueuedSpec(Spec):
     def _held_somewhere(self) -> Self:
         if bool(self.held_kv) != (self.held_on is not None):
             raise ValueError("held_kv and held_on belong together: give both or none")
+        prompt = self.request.prompt_tokens
+        if prompt is not None and self.held_kv > prompt:
+            raise ValueError(f"held_kv: {self.held_kv} tokens are more than the {prompt} of the prompt")
         return self
 
     @property
@@ -218,13 +259,9 @@ class SnapshotSpec(Spec):
     def _consistent(self) -> Self:
         known = {instance.id for instance in self.instances}
         _once("instances", [instance.id for instance in self.instances])
-        _once("running and queue", [job.id for job in (*self.running, *self.queue)])
-        holder: dict[str, str] = {}
+        _once("running and queue", (*(job.id for job in self.running), *(job.id for job in self.queue)))
+        _check_instances(self.instances)
         for number, instance in enumerate(self.instances):
-            for device in instance.devices:
-                if device in holder:
-                    raise ValueError(f"instances.{number}: device {device} serves {holder[device]} already")
-                holder[device] = instance.id
             self._not_later(f"instances.{number}.observed", instance.observed)
         for number, running in enumerate(self.running):
             self._not_later(f"running.{number}.arrival", running.arrival)
@@ -233,16 +270,45 @@ class SnapshotSpec(Spec):
                     raise ValueError(f"running.{number}.{key}: no instance is called {name}")
         for number, queued in enumerate(self.queue):
             self._not_later(f"queue.{number}.arrival", queued.arrival)
+            self._readable(f"queue.{number}", queued)
             if queued.held_on is not None and queued.held_on not in known:
                 raise ValueError(f"queue.{number}.held_on: no instance is called {queued.held_on}")
         return self
 
     def _not_later(self, where: str, moment: float | None) -> None:
         if moment is not None and moment > self.time:
-            raise ValueError(f"{where}: {moment:g}s is after the snapshot's time {self.time:g}s: the clock ran backwards")
+            now = f"the snapshot's time {self.time:g}s"
+            raise ValueError(f"{where}: {moment:g}s is after {now}: the clock ran backwards")
+
+    def _readable(self, where: str, queued: QueuedSpec) -> None:
+        """Whether all that a queued request says is read, and its blocks fit its prompt."""
+        request = queued.request
+        ignored = [name for name in _NOT_READ if name in request.model_fields_set]
+        if ignored:
+            raise ValueError(f"{where}.request.{ignored[0]}: {_NOT_READ[ignored[0]]}. Remove it")
+        if "id" in request.model_fields_set and request.id != queued.id:
+            raise ValueError(f"{where}.request.id: {request.id} is not {queued.id}, the id of the entry: remove it")
+        if request.prompt_tokens is None:
+            return
+        most = -(-request.prompt_tokens // self.block_tokens)
+        if len(queued.prefix) > most:
+            prompt = f"{request.prompt_tokens} tokens, {most} blocks of {self.block_tokens}"
+            raise ValueError(f"{where}.prefix: {len(queued.prefix)} blocks, but the prompt has {prompt}")
 
 
-def _once(what: str, names: list[str]) -> None:
+def _check_instances(instances: Iterable[InstanceSpec]) -> None:
+    """A device serves one instance; one that is lost has let its devices go."""
+    holder: dict[str, str] = {}
+    for number, instance in enumerate(instances):
+        if instance.state is InstanceState.LOST:
+            continue
+        for device in instance.devices:
+            if device in holder:
+                raise ValueError(f"instances.{number}: device {device} serves {holder[device]} already")
+            holder[device] = instance.id
+
+
+def _once(what: str, names: Iterable[str]) -> None:
     seen: set[str] = set()
     for name in names:
         if name in seen:
