@@ -197,8 +197,8 @@ class Running:
         Seconds it adds to a step of an instance of a kind; ∞ where the kind cannot take it over.
     kv_here, kv_there
         Bytes on ``instance`` while it prefills, and on ``decode`` at its end; equal instances count once (kv_there).
-    kv_now, wire_now
-        Bytes that a swap carries, and those of a move, compressed.
+    kv_now, wire_now, wire_end
+        Bytes that a swap carries; on a link those of a move, and those of a prefill's prompt at its end.
     recompute
         Seconds to prefill anew all it holds, where it is.
     preempted
@@ -227,6 +227,7 @@ class Running:
     kv_there: Ints
     kv_now: Ints
     wire_now: Ints
+    wire_end: Ints
     recompute: Floats
     preempted: Ints
     missed: Bools
