@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
+from iegopt.batch.alone import best_alone
 from iegopt.batch.build_instances import build_instances
 from iegopt.batch.build_queue import build_queue
 from iegopt.batch.build_running import build_running, settle
@@ -65,6 +66,7 @@ def build_model(cluster: CompiledCluster, snapshot: SnapshotSpec, policy: BatchP
         holdings=holdings,
         running=settled.running,
         prefill=queue.prefill,
+        alone=best_alone(queue.queue, holdings, queue.prefill, settled.instances, built.kinds, settled.paces, policy),
         tenants=tuple(tenants),
         quota_requests=_quota([quota.requests for quota in quotas], 1.0),
         quota_memory=_quota([quota.memory for quota in quotas], memory),

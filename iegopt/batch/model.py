@@ -8,6 +8,7 @@ of an instance.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -18,7 +19,7 @@ from iegopt.batch_plans import Reason
 from iegopt.spec.batch_policy import BatchPolicy
 from iegopt.spec.snapshot import SnapshotSpec
 
-__all__ = ["BatchModel", "Holdings", "Instances", "Kinds", "Queue", "Running"]
+__all__ = ["Alone", "BatchModel", "Holdings", "Instances", "Kinds", "Queue", "Running"]
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -174,6 +175,26 @@ class Holdings:
         entries = slice(self.ptr[c], self.ptr[c + 1]) if c >= 0 else slice(0, 0)
         return self.instance[entries], np.minimum(self.tokens[entries], prompt - 1), self.read[entries]
 
+    def held(self, request: Ints, instance: Ints, prompt: Ints) -> tuple[Ints, Floats]:
+        """Tokens that each request's instance holds of its prompt, and seconds per byte to read them; 0 without."""
+        if not len(self._keys):
+            return np.zeros(len(request), dtype=np.int64), np.zeros(len(request))
+        wanted = self.chain[request] * self._width + instance
+        at = np.minimum(np.searchsorted(self._keys, wanted), len(self._keys) - 1)
+        there = (self._keys[at] == wanted) & (self.chain[request] >= 0) & (instance >= 0) & (instance < self._width)
+        tokens = np.where(there, np.minimum(self.tokens[at], prompt - 1), 0)
+        return tokens, np.where(there, self.read[at], 0.0)
+
+    @cached_property
+    def _width(self) -> int:
+        return int(self.instance.max(initial=-1)) + 1
+
+    @cached_property
+    def _keys(self) -> Ints:
+        """Chain and instance of every entry as one number, ascending."""
+        chain = np.repeat(np.arange(len(self.ptr) - 1), np.diff(self.ptr))
+        return chain * self._width + self.instance
+
 
 @dataclass(frozen=True, eq=False)
 class Running:
@@ -234,6 +255,29 @@ class Running:
 
 
 @dataclass(frozen=True, eq=False)
+class Alone:
+    """The best that every queued request could get alone on an idle cluster (``iegopt.batch.alone``), (N,) each.
+
+    Attributes
+    ----------
+    prefill, finish
+        Least seconds to the first token, and to the end of the decode.
+    itl
+        The fastest pace that any instance can give it.
+    memory
+        Most free bytes of an instance that runs it, nothing placed and nothing running.
+    refused
+        Whether it could not keep a limit if it started at the next replan, or fits nowhere.
+    """
+
+    prefill: Floats
+    finish: Floats
+    itl: Floats
+    memory: Floats
+    refused: Bools
+
+
+@dataclass(frozen=True, eq=False)
 class BatchModel:
     """A snapshot under a policy.
 
@@ -264,6 +308,7 @@ class BatchModel:
     holdings: Holdings
     running: Running
     prefill: PrefillCost
+    alone: Alone
     tenants: tuple[str, ...]
     quota_requests: Floats
     quota_memory: Floats

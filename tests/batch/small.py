@@ -85,6 +85,6 @@ def build(
     return build_model(on or cluster(), SnapshotSpec.model_validate(spec), BatchPolicy.model_validate(policy or {}))
 
 
-def prefill_seconds(tokens: int) -> float:
+def prefill_seconds(tokens: int, held: int = 0) -> float:
     """Compute decides above some 70 tokens: 2·parameters FLOP each over 100 TFLOP/s."""
-    return max(2 * PARAMETERS * tokens / 100e12, (WEIGHTS + KV * tokens) / 1e12)
+    return max(2 * PARAMETERS * tokens / 100e12, (WEIGHTS + KV * (held + tokens)) / 1e12)

@@ -210,7 +210,7 @@ def test_what_no_instance_runs_is_refused_by_name() -> None:
     ("changes", "message"),
     [
         ({"devices": ["x-8"]}, "snapshot.instances.0.devices: no device of cluster cluster is called x-8. Maybe x-"),
-        ({"variant": "Llama-2-7B/fp8/CUDA"}, "snapshot.instances.0.variant: Llama-2-7B has no variant fp8/CUDA: expected"),
+        ({"variant": "Llama-2-7B/fp8/CUDA"}, "snapshot.instances.0.variant: Llama-2-7B has no variant fp8/CUDA: expec"),
         ({"variant": "Llama"}, "snapshot.instances.0.variant: unknown model Llama."),
         ({"devices": ["x-0", "x-1", "x-2"]}, "snapshot.instances.0: 3 devices do not divide the 32 attention heads"),
         ({"used": 90 * 10**9}, "snapshot.instances.0.used: 90GB is more than the 80GB of its devices"),
