@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -185,6 +186,16 @@ class Holdings:
         tokens = np.where(there, np.minimum(self.tokens[at], prompt - 1), 0)
         return tokens, np.where(there, self.read[at], 0.0)
 
+    def one(self, request: int, instance: int, prompt: int) -> tuple[int, float]:
+        """``held`` of one request on one instance."""
+        found = self._entries.get(int(self.chain[request]) * self._width + instance)
+        return (0, 0.0) if found is None or instance >= self._width else (min(found[0], prompt - 1), found[1])
+
+    @cached_property
+    def _entries(self) -> dict[int, tuple[int, float]]:
+        values = zip(self.tokens.tolist(), self.read.tolist(), strict=True)
+        return dict(zip(self._keys.tolist(), values, strict=True))
+
     @cached_property
     def _width(self) -> int:
         return int(self.instance.max(initial=-1)) + 1
@@ -336,3 +347,9 @@ class BatchModel:
     @property
     def T(self) -> int:
         return len(self.tenants)
+
+    @cached_property
+    def plain(self) -> dict[str, list[Any]]:
+        """The queue's arrays as lists, which a trial of one request reads ten times as fast."""
+        arrays = {name: value for name, value in vars(self.queue).items() if isinstance(value, np.ndarray)}
+        return {name: value.tolist() for name, value in arrays.items()}

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -121,6 +123,32 @@ class PrefillCost:
             if here.any():
                 found[here] = self._tabled(table, at, b[here], n[here], c[here])
         return np.where(self.runs[i, k], found, np.inf)
+
+    def one(self, request: int, kind: int, reused: int = 0) -> float:
+        """Seconds of one prefill, as ``seconds`` gives them, in a microsecond: for trials one at a time."""
+        kept = 1 if reused else 0
+        if not self.runs[request, kind] or (kept, kind) in self.tables:
+            return float(self.seconds(request, kind, reused))
+        (prompt, sequences), row, fit = self._plain[0], self._plain[1][kind], self._plain[2][kept][kind]
+        b, c = sequences[request], float(reused)
+        n = prompt[request] - c
+        flop, attention, weights, idle, kv, per_flop, per_byte, efficiency = row
+        flops = flop * n * b
+        if n + c > ATTENTION_FROM:
+            flops += attention * (n * c + n * n / 2) * b
+        fitted, fixed, compute, token, excess_from, excess = fit
+        if fitted:
+            return float(fixed + compute * flops + token * n * b + excess * max(0.0, n * b - excess_from))
+        moved = weights * (1.0 - idle ** (n * b)) + kv * (c + n) * b
+        return float(max(flops * per_flop, moved * per_byte) / efficiency)
+
+    @cached_property
+    def _plain(self) -> tuple[Any, Any, Any]:
+        """Prompts and sequences, rows by kind, and fits by stage and kind, as lists of floats."""
+        figures = self.prompt.astype(float).tolist(), self.sequences.astype(float).tolist()
+        rows = np.array([self.rows[name] for name in _ROWS]).T.tolist()
+        fits = np.moveaxis(np.array([self.fits[name] for name in _FITS]), 0, 2).tolist()
+        return figures, rows, fits
 
     def _flops(self, k: Ints, b: Floats, n: Floats, c: Floats) -> Floats:
         attention = self.rows["attention"][k] * (n * c + n * n / 2) * b
