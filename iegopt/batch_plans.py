@@ -5,7 +5,13 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-__all__ = ["BatchPlan", "InstanceUse", "LevelResult", "QueuedDecision", "Reason", "RunningDecision", "TenantUse"]
+__all__ = [
+    "SAME_INSTANCE", "BatchPlan", "InstanceUse", "LevelResult", "QueuedDecision", "Reason", "RunningDecision",
+    "TenantUse",
+]  # fmt: skip
+
+SAME_INSTANCE = "same"
+"""The path of a KV cache that stays where it was made."""
 
 
 @dataclass(frozen=True)
@@ -14,8 +20,9 @@ class Reason:
 
     ``rule`` is ``ttft``, ``e2e`` or ``itl`` (``have`` seconds are left, ``need`` are the least that any instance
     takes), ``memory`` (bytes that the least filled instance has, and that it needs), ``no instance`` of its model,
-    ``context`` (tokens), ``quota`` or ``fairness`` of its tenant, ``capacity`` of ``where`` (shares of its time), or
-    ``priority`` (what it needs went to requests before it).
+    ``context`` (tokens), ``batch`` (sequences), ``quota`` or ``fairness`` of its tenant, ``capacity`` of ``where``
+    (shares of its time), ``priority`` (what it needs went to requests before it), or ``search`` (it would fit on
+    ``where``: time was up).
     """
 
     rule: str

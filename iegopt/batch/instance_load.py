@@ -15,6 +15,7 @@ import numpy as np
 
 from iegopt.batch.jobs import Job, eased, keep_rows
 from iegopt.batch.model import BatchModel
+from iegopt.batch.placement import KEEP, MIGRATE, Placement
 from iegopt.batch.violations import TOLERANCE
 
 __all__ = ["InstanceLoad"]
@@ -44,19 +45,39 @@ class InstanceLoad:
         self._other, self._free = float(instances.other[j]), int(instances.free[j])
         self._most = int(instances.max_batch[j])
         self.pace = int(instances.base_pace[j])
-        there, here = np.flatnonzero(running.decode == j), np.flatnonzero(running.instance == j)
-        self.memory = int(running.kv_there[there].sum())
-        self.memory += int(running.kv_here[here][running.decode[here] != j].sum())
-        self.sequences = int(running.sequences[there].sum())
-        self.compute = float(running.step_compute[there, self._kind].sum())
-        self.read = float(running.step_read[there, self._kind].sum())
-        self._itl: dict[int, float] = {int(r) - model.R: float(running.itl[r]) for r in there}
+        self.memory = self.sequences = 0
+        self.compute = self.read = 0.0
+        self._itl: dict[int, float] = {}
         self.jobs: list[Job] = []
         self.decoding: set[int] = set()
         self._left: dict[int, int] = {}
         self._gains: dict[int, int] = {}
-        for r in here[running.is_prefill[here]].tolist():
-            self._insert(self._running_job(r))
+        for r in np.flatnonzero(running.decode == j).tolist():
+            self._run(r, 1)
+        for r in np.flatnonzero((running.instance == j) & running.is_prefill).tolist():
+            self._prefill(r, 1)
+
+    @classmethod
+    def of(cls, model: BatchModel, placement: Placement, j: int) -> InstanceLoad:
+        """Instance ``j`` as a placement leaves it."""
+        load = cls(model, j)
+        pace, running = placement.pace, model.running
+        for r in np.flatnonzero(
+            (placement.action != KEEP) & ((running.decode == j) | (running.instance == j))
+        ).tolist():
+            load.drop(r)
+        for r in np.flatnonzero((placement.action == MIGRATE) & (placement.to == j)).tolist():
+            load.adopt(r)
+        load.add(pace=int(pace[j]))
+        for r in np.flatnonzero((placement.action == KEEP) & (running.instance == j) & (running.decode != j)).tolist():
+            load.retime(r - model.R, float(model.paces[pace[running.decode[r]]]))
+        for i in np.flatnonzero((placement.prefill == j) | (placement.decode == j)).tolist():
+            q = int(placement.decode[i])
+            decode = i if q == j else None
+            tau = float(model.paces[pace[q]])
+            job = load.job(i, q, tau, int(placement.fetch[i])) if placement.prefill[i] == j else None
+            load.add(job, decode)
+        return load
 
     def copy(self) -> InstanceLoad:
         """A state that changes apart from this one."""
@@ -130,7 +151,7 @@ class InstanceLoad:
     def add(self, job: Job | None = None, decode: int | None = None, pace: int | None = None) -> None:
         """Make it so, whether or not it fits."""
         if pace is not None and pace != self.pace:
-            self.pace, tau = pace, float(self.model.paces[pace])
+            self.pace, tau = pace, self._paces[pace] if pace >= 0 else inf
             self.jobs = sorted((self._at(old, tau) for old in self.jobs), key=lambda old: old.key)
         if decode is not None:
             self._decode(decode, 1)
@@ -151,6 +172,24 @@ class InstanceLoad:
         if i in self.decoding:
             self._decode(i, -1)
             self.decoding.remove(i)
+
+    def drop(self, r: int) -> None:
+        """Running stage ``r`` is put aside or moves away."""
+        running = self.model.running
+        if running.decode[r] == self.j:
+            self._run(r, -1)
+        if running.instance[r] == self.j and running.is_prefill[r]:
+            self._prefill(r, -1)
+
+    def adopt(self, r: int) -> None:
+        """The running decode ``r`` moves here."""
+        self._run(r, 1)
+
+    def retime(self, request: int, tau: float) -> None:
+        """A prefill here (a running stage r: r − R) decodes elsewhere at another pace."""
+        self.jobs = sorted(
+            (self._paced_job(old, tau) if old.request == request else old for old in self.jobs), key=lambda old: old.key
+        )
 
     def ends(self) -> list[tuple[int, float]]:
         """(request, end of its prefill) in their order; a running stage r is r − R."""
@@ -232,12 +271,36 @@ class InstanceLoad:
 
     def _at(self, job: Job, tau: float) -> Job:
         """The job with this instance at another pace: its deadline moves where it decodes here."""
-        if job.decode != self.j or not job.tail:
-            return job
+        return self._paced_job(job, tau) if job.decode == self.j else job
+
+    def _paced_job(self, job: Job, tau: float) -> Job:
         tokens = self.model.running.remaining if job.request < 0 else self.model.queue.output
+        if not tokens[job.request]:
+            return job
         moved = replace(job, tail=int(tokens[job.request]) * tau)
         self._time(moved)
         return moved
+
+    def _run(self, r: int, sign: int) -> None:
+        """A running stage's decode comes or goes."""
+        running = self.model.running
+        self.memory += sign * int(running.kv_there[r])
+        self.sequences += sign * int(running.sequences[r])
+        self.compute += sign * float(running.step_compute[r, self._kind])
+        self.read += sign * float(running.step_read[r, self._kind])
+        if sign > 0:
+            self._itl[r - self.model.R] = float(running.itl[r])
+        else:
+            del self._itl[r - self.model.R]
+
+    def _prefill(self, r: int, sign: int) -> None:
+        """A running prefill comes or goes."""
+        if self.model.running.decode[r] != self.j:
+            self.memory += sign * int(self.model.running.kv_here[r])
+        if sign > 0:
+            self._insert(self._running_job(r))
+        else:
+            self.jobs = [job for job in self.jobs if job.request != r - self.model.R]
 
     def _running_job(self, r: int) -> Job:
         model, running = self.model, self.model.running

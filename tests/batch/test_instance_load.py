@@ -9,7 +9,7 @@ import pytest
 
 from iegopt.batch.instance_load import InstanceLoad
 from iegopt.batch.model import BatchModel
-from iegopt.batch.placement import Placement
+from iegopt.batch.placement import MIGRATE, Placement
 from iegopt.batch.schedule import evaluate
 
 from .small import build, decodes, instance, prefills, queued
@@ -88,6 +88,9 @@ def agree(model: BatchModel, loads: list[InstanceLoad], plan: Placement) -> None
             np.flatnonzero(plan.prefill == j).tolist(), key=lambda i: (outcome.deadline[i], model.queue.order[i])
         )  # fmt: skip
         assert load.decoding == set(np.flatnonzero(plan.decode == j).tolist())
+        whole = InstanceLoad.of(model, plan, j)
+        assert (whole.memory, whole.sequences, whole.pace) == (load.memory, load.sequences, load.pace)
+        assert dict(whole.ends()) == pytest.approx(dict(load.ends()), rel=1e-9)
 
 
 @pytest.mark.parametrize("seed", range(100))
@@ -146,3 +149,26 @@ def test_blocks_of_the_host_and_of_the_plan_are_told_apart() -> None:
     outcome = evaluate(model, plan)
     assert outcome.reused.tolist() == [512, 1536, 1536]
     assert [bool(r) for r in outcome.ready] == [True, True, False]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_stages_that_leave_or_come_are_counted(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    model = random_model(rng)
+    loads, plan = [InstanceLoad(model, j) for j in range(model.J)], Placement.empty(model)
+    for r in range(model.R):
+        action = int(rng.integers(3)) if not model.running.is_prefill[r] else int(rng.integers(2))
+        plan.action[r] = action
+        if action:
+            for j in {int(model.running.instance[r]), int(model.running.decode[r])}:
+                loads[j].drop(r)
+        if action == MIGRATE:
+            plan.to[r] = 3
+            loads[3].adopt(r)
+    for j, load in enumerate(loads):
+        plan.pace[j] = 2 if load.sequences else -1
+        load.add(pace=int(plan.pace[j]))
+    kept = int(model.running.decode[3])
+    if plan.action[3] == 0 and kept != model.running.instance[3]:
+        loads[int(model.running.instance[3])].retime(3 - model.R, float(model.paces[plan.pace[kept]]))
+    agree(model, loads, plan)
