@@ -9,7 +9,8 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from iegopt.batch.model import Alone, Holdings, Instances, Kinds, Queue
+from iegopt.batch.holdings import Holdings
+from iegopt.batch.model import Alone, Instances, Kinds, Queue
 from iegopt.batch.prefill import PrefillCost
 from iegopt.spec.batch_policy import BatchPolicy
 from iegopt.spec.policy import KvTransferConfig

@@ -33,6 +33,8 @@ def build_model(cluster: CompiledCluster, snapshot: SnapshotSpec, policy: BatchP
     InputError
         Naming the entry: an unknown device or variant, devices that form no instance, more memory used than there is.
     """
+    if policy.kv_transfer_config is None and cluster.spec.kv_transfer_config is not None:
+        policy = policy.model_copy(update={"kv_transfer_config": cluster.spec.kv_transfer_config})
     built = build_instances(cluster, snapshot, policy)
     allowed = Allowance(built, policy)
     read = read_queue(built, snapshot, allowed)

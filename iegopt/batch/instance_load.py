@@ -8,12 +8,11 @@ decode here is theirs to check: ``decoding`` names the requests.
 from __future__ import annotations
 
 from bisect import bisect_left
-from dataclasses import replace
-from math import ceil, inf
+from math import inf
 
 import numpy as np
 
-from iegopt.batch.jobs import Job, eased, keep_rows
+from iegopt.batch.jobs import Job, JobMaker, eased, keep_rows
 from iegopt.batch.model import BatchModel
 from iegopt.batch.placement import KEEP, MIGRATE, Placement
 from iegopt.batch.violations import TOLERANCE
@@ -40,7 +39,7 @@ class InstanceLoad:
         self.model, self.j = model, j
         instances, running = model.instances, model.running
         self._kind, self._paces = int(instances.kind[j]), model.paces.tolist()
-        self._family = model.kinds.family[instances.kind].tolist()
+        self._maker = JobMaker(model, j)
         self._bases = float(model.kinds.base_compute[self._kind]), float(model.kinds.base_read[self._kind])
         self._other, self._free = float(instances.other[j]), int(instances.free[j])
         self._most = int(instances.max_batch[j])
@@ -89,26 +88,7 @@ class InstanceLoad:
 
     def job(self, i: int, decode: int, pace: float, fetch: int = -1) -> Job:
         """The prefill of request ``i`` here, decoding on ``decode`` at ``pace`` seconds a token."""
-        model, queue, j = self.model, self.model.plain, self.j
-        prompt, kv, wire = queue["prompt"][i], queue["kv_per_token"][i], queue["wire_per_token"][i]
-        own, read = model.holdings.one(i, j, prompt)
-        there, ready = 0, 0.0
-        if fetch >= 0 and fetch != j and self._family[fetch] == self._family[j]:
-            there, slow = model.holdings.one(i, fetch, prompt)
-            rate = wire * float(model.instances.seconds_per_byte[fetch, j]) + kv * slow
-            ready = float(model.instances.latency[fetch, j]) + (there - own) * rate
-        size = 0.0 if decode == j else float(ceil(wire * prompt))
-        output, blocks, order = queue["output"][i], model.holdings.blocks[i], queue["order"][i]
-        tail, own_ready = output * pace if output else 0.0, read * kv * own
-        # What is read first an earlier prefill may still spare; what is on the device it may not.
-        held = 0 if own_ready else -(-own // model.holdings.block_tokens)
-        lead = blocks[held:]
-        made = Job(
-            i, decode, (0.0, order), queue["prefill_by"][i], queue["e2e"][i], tail, size, prompt, own, own_ready, there,
-            max(ready, own_ready), held, lead, lead[0] if lead else -1,
-        )  # fmt: skip
-        self._time(made)
-        return made
+        return self._maker.job(i, decode, pace, fetch)
 
     def fits(self, job: Job | None = None, decode: int | None = None, pace: int | None = None) -> bool:
         """Whether all rules of this instance hold with one more prefill, one more decode, or another pace.
@@ -188,7 +168,8 @@ class InstanceLoad:
     def retime(self, request: int, tau: float) -> None:
         """A prefill here (a running stage r: r − R) decodes elsewhere at another pace."""
         self.jobs = sorted(
-            (self._paced_job(old, tau) if old.request == request else old for old in self.jobs), key=lambda old: old.key
+            (self._maker.retimed(old, tau) if old.request == request else old for old in self.jobs),
+            key=lambda old: old.key,
         )
 
     def ends(self) -> list[tuple[int, float]]:
@@ -222,8 +203,8 @@ class InstanceLoad:
                 reused, ready = (planned, 0.0) if planned >= job.own else (job.own, job.own_ready)
                 if job.fetched > reused:
                     reused, ready = job.fetched, job.fetch_ready
-                work = self._work(job, reused)
-                latest = self._latest(job, work)
+                work = self._maker.work(job, reused)
+                latest = self._maker.latest(job, work)
             left.update(job.lead)
             now = (max(now, ready) + work / speed) if speed > 0.0 else inf
             if ends is not None:
@@ -238,48 +219,9 @@ class InstanceLoad:
             return True
         return any(self._left.get(gain, 0) > 1 for gain in self._gains)
 
-    def _latest(self, job: Job, work: float) -> float:
-        """When a prefill of so many seconds must end, rounding allowed."""
-        latest = eased(job.by)
-        return latest if job.end == inf else min(latest, eased(job.end) - self._transfer(job, work) - job.tail)
-
-    def _time(self, job: Job) -> None:
-        """Set a job's deadline, and its row."""
-        before = job.end - self._transfer(job, self._work(job, job.own)) - job.tail
-        job.key = (min(job.by, before), job.key[1])
-        fetches = job.fetched > job.own
-        work = self._work(job, job.fetched if fetches else job.own)
-        job.row = (work, job.fetch_ready if fetches else job.own_ready, self._latest(job, work))
-
-    def _transfer(self, job: Job, work: float) -> float:
-        """X, as ``transfer_seconds`` gives it."""
-        if not job.size:
-            return 0.0
-        instances, config = self.model.instances, self.model.policy.kv_transfer_config
-        latency = float(instances.latency[self.j, job.decode])
-        rate = float(instances.seconds_per_byte[self.j, job.decode])
-        seconds = latency + job.size * rate
-        if config is None or not config.overlap_compute:
-            return seconds
-        chunks = max(1.0, -(-job.size // config.chunk_size))
-        return max(seconds - work * (chunks - 1.0) / chunks, latency + min(config.chunk_size, job.size) * rate)
-
-    def _work(self, job: Job, reused: int) -> float:
-        if reused not in job.work:
-            job.work[reused] = self.model.prefill.one(job.request, self._kind, reused)
-        return job.work[reused]
-
     def _at(self, job: Job, tau: float) -> Job:
         """The job with this instance at another pace: its deadline moves where it decodes here."""
-        return self._paced_job(job, tau) if job.decode == self.j else job
-
-    def _paced_job(self, job: Job, tau: float) -> Job:
-        tokens = self.model.running.remaining if job.request < 0 else self.model.queue.output
-        if not tokens[job.request]:
-            return job
-        moved = replace(job, tail=int(tokens[job.request]) * tau)
-        self._time(moved)
-        return moved
+        return self._maker.retimed(job, tau) if job.decode == self.j else job
 
     def _run(self, r: int, sign: int) -> None:
         """A running stage's decode comes or goes."""
@@ -298,21 +240,9 @@ class InstanceLoad:
         if self.model.running.decode[r] != self.j:
             self.memory += sign * int(self.model.running.kv_here[r])
         if sign > 0:
-            self._insert(self._running_job(r))
+            self._insert(self._maker.running(r))
         else:
             self.jobs = [job for job in self.jobs if job.request != r - self.model.R]
-
-    def _running_job(self, r: int) -> Job:
-        model, running = self.model, self.model.running
-        q = int(running.decode[r])
-        tail = 0.0
-        if running.sequences[r]:
-            tail = int(running.remaining[r]) * float(model.paces[model.instances.base_pace[q]])
-        by, end, work = float(running.prefill_by[r]), float(running.finish_by[r]), float(running.prefill[r])
-        size = float(running.wire_end[r]) if q != self.j and running.sequences[r] else 0.0
-        job = Job(r - model.R, q, (0.0, r - model.R), by, end, tail, size, 0, 0, 0.0, 0, 0.0, work={0: work})
-        self._time(job)
-        return job
 
     def _paced(self, tau: float, changed: bool, decode: int | None) -> bool:
         """Whether a pace keeps the limits of all that decode here."""

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from iegopt.batch.build_instances import BuiltInstances
-from iegopt.batch.model import Holdings
+from iegopt.batch.holdings import Holdings
 
 __all__ = ["build_holdings"]
 

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
+from iegopt.batch.answer import to_plan
+from iegopt.batch.placement import Placement
+from iegopt.batch.schedule import evaluate
 from iegopt.errors import InputError
 
 from .small import KV, STEP_BASE, VARIANT, WEIGHTS, build, cluster, decodes, instance, prefill_seconds, prefills, queued
@@ -238,3 +243,60 @@ def test_compression_shrinks_what_crosses_a_link() -> None:
     model = build([instance(0)], [queued("q")], policy={"kv_transfer_config": {"compression": "int8"}})
     assert model.queue.wire_per_token.tolist() == [KV / 2]
     assert model.queue.kv_per_token.tolist() == [KV]
+    on = cluster(kv_transfer_config={"compression": "int4"})
+    assert build([instance(0)], [queued("q")], on=on).queue.wire_per_token.tolist() == [KV / 4]
+    asked = {"kv_transfer_config": {"compression": "none"}}
+    assert build([instance(0)], [queued("q")], on=on, policy=asked).queue.wire_per_token.tolist() == [KV]
+
+
+@pytest.mark.parametrize("seed", range(150))
+def test_doing_nothing_is_always_feasible(seed: int) -> None:
+    """Whatever runs, overloaded, late or cut off: keeping all of it breaks no rule and loses nothing."""
+    rng = np.random.default_rng(seed)
+    rows = [
+        instance(
+            j, utilization=float(rng.choice([0.0, 0.5, 0.95, 1.0])), max_batch=int(rng.integers(1, 5)),
+            used=int(rng.integers(20, 80)) * 10**9, role=str(rng.choice(["any", "prefill", "decode"])),
+            state=str(rng.choice(["up", "up", "draining"])), observed=float(rng.choice([10.0, 9.0, 1.0])),
+        )
+        for j in (0, 1, 4, 5)
+    ]  # fmt: skip
+    running: list[dict[str, Any]] = []
+    for n in range(int(rng.integers(0, 14))):
+        on, to = (f"i{j}" for j in rng.choice([0, 1, 4, 5], 2))
+        limits: dict[str, Any] = {
+            "arrival": float(rng.uniform(0.0, 10.0)),
+            "sla": {"e2e": float(rng.uniform(0.5, 40.0))},
+        }
+        if rng.random() < 0.5:
+            limits["sla"]["itl"] = float(rng.choice([0.005, 0.02, 0.05, 0.2]))
+        tokens = {"context": int(rng.integers(0, 3000)), "remaining": int(rng.integers(1, 900))}
+        more = {"sequences": int(rng.integers(1, 40)), "tenant": f"t{n % 2}", **tokens, **limits}
+        if rng.random() < 0.5:
+            more["sla"]["ttft"] = float(rng.uniform(0.1, 12.0))
+            running.append(prefills(f"r{n}", on, decode=to, **more))
+        else:
+            running.append(decodes(f"r{n}", on, **more))
+    tenants = {"t0": {"quota": {"requests": 0, "memory": "0%"}}}
+    policy = {"paces": [0.02, 0.05], "window": 2.0, "tenants": tenants, "fairness": 0.0}
+    model = build(rows, [queued("q", tenant="t0"), queued("p", tenant="t1")], running, policy=policy)
+    outcome = evaluate(model, Placement.empty(model))
+    assert outcome.violations == ()
+    assert not outcome.objective.any()
+
+
+def test_a_snapshot_of_nothing_has_a_model() -> None:
+    for rows in ([instance(0)], [instance(0, state="lost")]):
+        model = build(rows)
+        outcome = evaluate(model, Placement.empty(model))
+        plan = to_plan(model, Placement.empty(model), outcome, solver="none", seconds=0.0)
+        assert (plan.queue, plan.running, plan.levels, plan.status) == ((), (), (), "optimal")
+
+
+def test_with_all_instances_lost_everything_is_refused_by_name() -> None:
+    model = build([instance(0, state="lost")], [queued("q")], [decodes("d")])
+    plan = to_plan(model, Placement.empty(model), evaluate(model, Placement.empty(model)), solver="none", seconds=0.0)
+    assert [(d.id, d.status, d.reason.rule if d.reason else None) for d in plan.queue] == [
+        ("q", "refused", "no instance"), ("d", "refused", "no instance")
+    ]  # fmt: skip
+    assert [(r.id, r.action) for r in plan.running] == [("d", "requeue")]

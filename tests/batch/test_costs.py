@@ -45,6 +45,17 @@ def test_prefills_cost_what_the_cost_model_says(k: int) -> None:
         assert found[i] == pytest.approx(model_cost(KINDS[k], what, context=c, new=n, batch=b), rel=1e-9)
 
 
+def test_one_prefill_costs_what_it_does_among_many() -> None:
+    prompt, sequences = np.array([1, 300, 5000, 9000]), np.array([1, 3, 2, 1])
+    runs = np.ones((4, len(KINDS)), dtype=bool)
+    runs[2, 1] = False
+    cost = PrefillCost.of(KINDS, prompt, sequences, runs)
+    for i in range(4):
+        for k in range(len(KINDS)):
+            for held in {0, int(prompt[i]) // 2}:
+                assert cost.one(i, k, held) == pytest.approx(float(cost.seconds(i, k, held)), rel=1e-12)
+
+
 def test_a_prefill_of_a_rounded_70b_takes_the_published_time() -> None:
     """2·70e9·4096 FLOP over 312 TFLOP/s are 1.84 s; a reused half of the prompt halves it."""
     kind = kind_of(llm(), device_class("A100-80GB", compute={"fp16_flops": 312e12}, memory={"vram": 160 * 10**9}), 1)
