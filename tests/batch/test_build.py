@@ -300,3 +300,24 @@ def test_with_all_instances_lost_everything_is_refused_by_name() -> None:
         ("q", "refused", "no instance"), ("d", "refused", "no instance")
     ]  # fmt: skip
     assert [(r.id, r.action) for r in plan.running] == [("d", "requeue")]
+
+
+def test_what_names_an_instance_that_is_gone_is_warned_of() -> None:
+    rows = [
+        queued("a", planned={"prefill": "i0", "decode": "i9"}),
+        queued("b", held_kv=100, held_on="i1"),
+        queued("c", planned={"prefill": "i0", "decode": "i0"}),
+    ]
+    model = build([instance(0), instance(1, state="lost")], rows)
+    assert model.warnings == (
+        "instance i1 is lost",
+        "a was planned on the unknown instance i9: it may go anywhere",
+        "b: its KV cache was kept by the lost instance i1",
+    )
+    assert model.queue.planned_decode.tolist() == [-1, -1, 0]
+    assert model.holdings.of(1, 1000)[0].size == 0
+
+
+def test_an_instance_that_other_work_fills_takes_nothing_new() -> None:
+    model = build([instance(0, utilization=1.0), instance(1, utilization=0.99)], [queued("a")], [decodes("d")])
+    assert model.instances.open.tolist() == [False, True]
