@@ -39,7 +39,8 @@ def best_alone(
     step = np.where(may_decode[None, :], step, np.inf)
     rung = np.searchsorted(paces * (1.0 + 1e-9), step)
     pace = np.append(paces, np.inf)[rung]
-    decode = np.where(queue.output[:, None] > 0, queue.output[:, None] * pace, np.where(may_decode, 0.0, np.inf))
+    tokens = queue.output[:, None]
+    decode = np.where(tokens > 0, np.maximum(1, tokens) * pace, np.where(may_decode, 0.0, np.inf))
     wire = queue.wire_per_token * queue.prompt
     finish = np.full(N, np.inf)
     most = np.zeros(K)
