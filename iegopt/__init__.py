@@ -13,11 +13,13 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from iegopt.batch_plans import BatchPlan as BatchPlan
     from iegopt.errors import IegoptError as IegoptError
     from iegopt.errors import InputError as InputError
     from iegopt.graph.builder import build_graph as build_graph
     from iegopt.planner import Planner as Planner
     from iegopt.planner import plan as plan
+    from iegopt.planner import replan as replan
     from iegopt.plans import NoPlan as NoPlan
     from iegopt.plans import Plan as Plan
     from iegopt.problem.instance import read_instance as read_instance
@@ -50,6 +52,7 @@ _HOME = {
     "NoPlan": "iegopt.plans",
     "Params": "iegopt.solvers.result",
     "Plan": "iegopt.plans",
+    "BatchPlan": "iegopt.batch_plans",
     "Planner": "iegopt.planner",
     "RequestSpec": "iegopt.spec.request",
     "Result": "iegopt.solvers.result",
@@ -63,6 +66,7 @@ _HOME = {
     "load_request": "iegopt.spec.load",
     "load_snapshot": "iegopt.spec.load",
     "plan": "iegopt.planner",
+    "replan": "iegopt.planner",
     "read_instance": "iegopt.problem.instance",
     "solve": "iegopt.solvers.api",
     "to_problem": "iegopt.problem.instance",

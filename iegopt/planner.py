@@ -11,6 +11,8 @@ import time
 from collections.abc import Callable
 
 from iegopt import library
+from iegopt.batch import api as batch
+from iegopt.batch_plans import BatchPlan
 from iegopt.errors import InputError, InternalError
 from iegopt.explain import explain
 from iegopt.explain.conflict import Conflict, find_conflict
@@ -22,13 +24,15 @@ from iegopt.problem.compile import Compiled, compile_graph
 from iegopt.problem.decode import decode, in_seconds
 from iegopt.solvers.api import solve
 from iegopt.solvers.result import Params, Result, Status
+from iegopt.spec.batch_policy import BatchPolicy
 from iegopt.spec.cluster import ClusterSpec
 from iegopt.spec.graph import GraphSpec
 from iegopt.spec.request import RequestSpec
+from iegopt.spec.snapshot import SnapshotSpec
 from iegopt.verify.plan import check_plan
 from iegopt.verify.report import Report
 
-__all__ = ["DEFAULT_TIME_LIMIT", "Planner", "plan"]
+__all__ = ["DEFAULT_TIME_LIMIT", "Planner", "plan", "replan"]
 
 DEFAULT_TIME_LIMIT = 30.0
 """Seconds a plan may take where the caller sets neither a deadline nor a limit."""
@@ -55,6 +59,7 @@ class Planner(Questions):
     def __init__(self, cluster: ClusterSpec, *, tokenizer: Tokenizer | None = None) -> None:
         self._cluster = CompiledCluster(cluster)
         self._tokenizer = tokenizer
+        self._replanned: BatchPlan | None = None
 
     def update(
         self,
@@ -161,6 +166,33 @@ class Planner(Questions):
             return answer
         return dataclasses.replace(answer, explanation=explain(compiled, result.choice, answer, result.start))
 
+    def replan(
+        self,
+        snapshot: SnapshotSpec,
+        policy: BatchPolicy | None = None,
+        *,
+        deadline_ms: float | None = None,
+        seed: int = 0,
+    ) -> BatchPlan:
+        """Plan a whole queue at once (docs/replanning.md); what the last replan of this planner placed and still
+        waits keeps its place unless another is better.
+
+        Parameters
+        ----------
+        deadline_ms
+            Milliseconds until the best plan so far is wanted.
+
+        Raises
+        ------
+        InputError
+            The snapshot does not fit the cluster, or is older than the one before.
+        """
+        answer = batch.replan(
+            snapshot, self._cluster, policy, deadline_ms=deadline_ms, seed=seed, previous=self._replanned
+        )
+        self._replanned = answer
+        return answer
+
 
 def plan(
     request: RequestSpec,
@@ -173,6 +205,27 @@ def plan(
 ) -> Plan | NoPlan:
     """Place one request on a cluster; for many requests keep a ``Planner``. See ``Planner.plan``."""
     return Planner(cluster, tokenizer=tokenizer).plan(request, deadline_ms=deadline_ms, solver=solver, params=params)
+
+
+def replan(
+    snapshot: SnapshotSpec,
+    cluster: ClusterSpec,
+    policy: BatchPolicy | None = None,
+    *,
+    deadline_ms: float | None = None,
+    seed: int = 0,
+    previous: BatchPlan | None = None,
+) -> BatchPlan:
+    """Plan a queue once; again and again with a ``Planner``, which keeps the cluster. See ``Planner.replan``.
+
+    Parameters
+    ----------
+    previous
+        The plan before, whose placements are kept unless others are better.
+    """
+    return batch.replan(
+        snapshot, CompiledCluster(cluster), policy, deadline_ms=deadline_ms, seed=seed, previous=previous
+    )  # fmt: skip
 
 
 def _decoded(compiled: Compiled, result: Result, seconds: float) -> Plan:

@@ -31,6 +31,8 @@ class InstanceLoad:
         Prefills, in their order.
     decoding
         Queued requests that decode here.
+    left, gains
+        Blocks that prefills here leave, and those that are the first of what one leaves; with how many do.
     memory, sequences, compute, read
         Bytes, sequences, and the rows of a step without its base.
     """
@@ -49,8 +51,8 @@ class InstanceLoad:
         self._itl: dict[int, float] = {}
         self.jobs: list[Job] = []
         self.decoding: set[int] = set()
-        self._left: dict[int, int] = {}
-        self._gains: dict[int, int] = {}
+        self.left: dict[int, int] = {}
+        self.gains: dict[int, int] = {}
         for r in np.flatnonzero(running.decode == j).tolist():
             self._run(r, 1)
         for r in np.flatnonzero((running.instance == j) & running.is_prefill).tolist():
@@ -83,7 +85,7 @@ class InstanceLoad:
         twin = object.__new__(InstanceLoad)
         twin.__dict__.update(self.__dict__)
         twin.jobs, twin._itl = list(self.jobs), dict(self._itl)
-        twin.decoding, twin._left, twin._gains = set(self.decoding), dict(self._left), dict(self._gains)
+        twin.decoding, twin.left, twin.gains = set(self.decoding), dict(self.left), dict(self.gains)
         return twin
 
     def job(self, i: int, decode: int, pace: float, fetch: int = -1) -> Job:
@@ -179,6 +181,11 @@ class InstanceLoad:
         return found
 
     @property
+    def tightest(self) -> float:
+        """The least limit on the pace of what decodes here, in seconds."""
+        return min(self._itl.values(), default=inf)
+
+    @property
     def speed(self) -> float:
         """1 − φ − ρ."""
         if not self.sequences:
@@ -215,9 +222,9 @@ class InstanceLoad:
 
     def _shares(self, new: Job | None) -> bool:
         """Whether an earlier prefill may leave something to a later one."""
-        if new is not None and (self._left.get(new.gain, 0) or not self._gains.keys().isdisjoint(new.lead)):
+        if new is not None and (self.left.get(new.gain, 0) or not self.gains.keys().isdisjoint(new.lead)):
             return True
-        return any(self._left.get(gain, 0) > 1 for gain in self._gains)
+        return any(self.left.get(gain, 0) > 1 for gain in self.gains)
 
     def _at(self, job: Job, tau: float) -> Job:
         """The job with this instance at another pace: its deadline moves where it decodes here."""
@@ -269,8 +276,8 @@ class InstanceLoad:
 
     def _count(self, job: Job, sign: int) -> None:
         for block in job.lead:
-            self._left[block] = self._left.get(block, 0) + sign
+            self.left[block] = self.left.get(block, 0) + sign
         if job.lead:
-            self._gains[job.gain] = self._gains.get(job.gain, 0) + sign
-            if not self._gains[job.gain]:
-                del self._gains[job.gain]
+            self.gains[job.gain] = self.gains.get(job.gain, 0) + sign
+            if not self.gains[job.gain]:
+                del self.gains[job.gain]

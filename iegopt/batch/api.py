@@ -1,0 +1,96 @@
+"""``replan``: a queue planned at once."""
+
+from __future__ import annotations
+
+import math
+import time
+
+from iegopt.batch.answer import LevelBound, to_plan
+from iegopt.batch.build import build_model
+from iegopt.batch.levels import plan_queue
+from iegopt.batch.model import BatchModel
+from iegopt.batch_plans import BatchPlan
+from iegopt.errors import InputError
+from iegopt.problem.cluster import CompiledCluster
+from iegopt.solvers.clock import Clock
+from iegopt.spec.batch_policy import BatchPolicy
+from iegopt.spec.snapshot import PlannedSpec, SnapshotSpec
+
+__all__ = ["DEFAULT_TIME_LIMIT", "after", "replan"]
+
+DEFAULT_TIME_LIMIT = 5.0
+"""Seconds a plan may take where the caller sets no deadline."""
+
+
+def replan(
+    snapshot: SnapshotSpec,
+    cluster: CompiledCluster,
+    policy: BatchPolicy | None = None,
+    *,
+    deadline_ms: float | None = None,
+    seed: int = 0,
+    previous: BatchPlan | None = None,
+) -> BatchPlan:
+    """Plan the queue of a snapshot.
+
+    Parameters
+    ----------
+    deadline_ms
+        Milliseconds until the best plan so far is wanted, reading the snapshot included.
+    seed
+        Of the restarts of the search.
+    previous
+        The plan before: what it placed and still waits is planned there, where the snapshot does not say so itself.
+
+    Raises
+    ------
+    InputError
+        Naming the entry that does not fit the cluster; a snapshot from before the previous plan.
+    """
+    if deadline_ms is not None and not (math.isfinite(deadline_ms) and deadline_ms >= 0):
+        raise InputError(f"deadline_ms {deadline_ms}: expected a number of milliseconds, at least 0")
+    clock = Clock(DEFAULT_TIME_LIMIT if deadline_ms is None else deadline_ms / 1000, time.perf_counter())
+    if previous is not None:
+        snapshot = after(previous, snapshot)
+    model = build_model(cluster, snapshot, policy if policy is not None else BatchPolicy())
+    placement, outcome = plan_queue(model, clock)
+    return to_plan(
+        model, placement, outcome, solver="prices", seconds=clock.seconds, bounds=_simple_bounds(model)
+    )  # fmt: skip
+
+
+def after(previous: BatchPlan, snapshot: SnapshotSpec) -> SnapshotSpec:
+    """The snapshot with the places that the plan before gave to requests that still wait.
+
+    Raises
+    ------
+    InputError
+        The clock ran backwards.
+    """
+    if snapshot.time < previous.time:
+        raise InputError(
+            f"snapshot.time: {snapshot.time:g}s is before the {previous.time:g}s of the plan before: the clock ran "
+            "backwards"
+        )
+    up = {instance.id for instance in snapshot.instances}
+    places = {
+        decision.id: PlannedSpec(prefill=decision.prefill, decode=decision.decode)
+        for decision in previous.queue
+        if decision.prefill in up and decision.decode in up and decision.prefill and decision.decode
+    }
+    queue = tuple(
+        queued.model_copy(update={"planned": places[queued.id]})
+        if queued.planned is None and queued.id in places
+        else queued
+        for queued in snapshot.queue
+    )
+    return snapshot.model_copy(update={"queue": queue})
+
+
+def _simple_bounds(model: BatchModel) -> dict[int, LevelBound]:
+    queue = model.queue
+    found = {}
+    for level in sorted(set(queue.priority.tolist()) | set(model.running.priority.tolist())):
+        wanted = (queue.priority == level) & ~model.alone.refused
+        found[level] = LevelBound(float(queue.weight[wanted].sum()), "all that is not refused")
+    return found

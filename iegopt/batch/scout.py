@@ -1,0 +1,279 @@
+"""Where a request could go: all instances looked at together, the best few of them for an exact trial.
+
+The look is optimistic (work due by a few deadlines stands for the whole order of the prefills), so that what it rules
+out no trial would let pass, but for prefixes that the plan itself leaves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+
+from iegopt.batch.board import Board
+from iegopt.batch.model import BatchModel
+
+__all__ = ["Place", "Prices", "Scout"]
+
+Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+Bools = npt.NDArray[np.bool_]
+
+SLACK = 1e-7
+"""Relative rounding that the look allows, well above the exact trial's."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Instances of a request's prefill and decode, pace of the latter, and where its prefix is fetched from."""
+
+    prefill: int
+    decode: int
+    rung: int
+    fetch: int
+    score: float
+
+
+@dataclass(frozen=True, eq=False)
+class Prices:
+    """What a second of each instance's time (J,) and a byte of its memory (J,) are worth in utility, and what a
+    second of weighted delay counts beside them."""
+
+    time: Floats
+    memory: Floats
+    delay: float
+
+
+@dataclass(frozen=True, eq=False)
+class _Reach:
+    """Instances that run a request: those that prefill, and for each whether it decodes."""
+
+    instance: Ints
+    kind: Ints
+    prefills: Bools
+    decodes: Bools
+    family: Ints
+
+
+class Scout:
+    """Places of the requests of one model."""
+
+    def __init__(self, model: BatchModel) -> None:
+        self.model = model
+        every = np.arange(model.N)
+        self.work = model.prefill.seconds(every[:, None], np.arange(model.K)[None, :])
+        rows, self._group = np.unique(model.prefill.runs, axis=0, return_inverse=True)
+        self._group = self._group.reshape(-1)
+        self._reaches = [self._reach(row) for row in rows]
+        self._shared = _shared_blocks(model)
+
+    def _reach(self, row: Bools) -> _Reach:
+        at = self.model.instances
+        j = np.flatnonzero(at.open & row[at.kind] & (at.prefills | at.decodes))
+        return _Reach(j, at.kind[j], at.prefills[j], at.decodes[j], self.model.kinds.family[at.kind[j]])
+
+    def places(self, board: Board, i: int, prices: Prices, *, most: int = 6) -> Iterator[Place]:
+        """The most promising places of request ``i``, best first: at most ``most`` that prefill and decode in one
+        place, and as many that do not, merged by what they cost."""
+        reach = self._reaches[self._group[i]]
+        if not len(reach.instance):
+            return
+        look = self._look(board, i, reach, prices)
+        together = look.prefill + look.decode
+        together[~look.together] = np.inf
+        found = []
+        for n in _least(together, most):
+            j = int(reach.instance[n])
+            found.append(Place(j, j, int(look.rung[n]), int(look.fetch[n]), float(together[n])))
+        if self.model.plain["output"][i] and len(reach.instance) > 1:
+            found += self._apart(i, reach, look, prices, found[0].score if found else np.inf)
+            found.sort(key=lambda place: place.score)
+        yield from found
+
+    def _apart(self, i: int, reach: _Reach, look: _Look, prices: Prices, best: float) -> list[Place]:
+        """Pairs of the cheapest prefills and decodes, where they beat the best single place."""
+        queue, at = self.model.plain, self.model.instances
+        found = []
+        prefills, decodes = _least(look.prefill, 3), _least(look.decode, 3)
+        size = queue["wire_per_token"][i] * queue["prompt"][i]
+        for p in prefills:
+            for q in decodes:
+                if p == q or reach.family[p] != reach.family[q]:
+                    continue
+                a, b = int(reach.instance[p]), int(reach.instance[q])
+                way = float(at.latency[a, b]) + size * float(at.seconds_per_byte[a, b])
+                score = float(look.prefill[p] + look.decode[q]) + prices.delay * queue["weight"][i] * way
+                score += queue["kv_prompt"][i] * float(prices.memory[a])
+                if score < best:
+                    found.append(Place(a, b, int(look.rung[q]), int(look.fetch[p]), score))
+        return found
+
+    def _look(self, board: Board, i: int, reach: _Reach, prices: Prices) -> _Look:
+        """Cost of prefilling and of decoding request ``i`` at every instance in reach, ∞ where it cannot."""
+        model, queue, j, k = self.model, self.model.plain, reach.instance, reach.kind
+        other, weight, output = model.instances.other[j], queue["weight"][i], queue["output"][i]
+        work, fetch, ready = self._works(board, i, reach)
+        compute, read, tau, due = board.compute[j], board.read[j], board.tau[j], board.due[j]
+        busy = np.isfinite(tau)
+        share = np.where(busy, np.maximum(compute, read) / tau, 0.0)
+        late = queue["e2e"][i]
+        if output:
+            own = self._own_rung(i)
+            slow = ~busy | (tau > queue["itl"][i])
+            with_pace = np.where(slow, self._paces[own], tau)
+            rung = np.where(slow, own, board.plan.pace[j])
+            a, b = model.queue.step_compute[i][k], model.queue.step_read[i][k]
+            after = np.maximum(compute + a, read + b) / with_pace
+            decode = np.where(reach.decodes & (queue["kv_full"][i] <= board.memory[j]), 0.0, np.inf)
+            decode[queue["sequences"][i] > board.sequences[j]] = np.inf
+            speed = 1.0 - other - after
+            decode[(speed < -SLACK) | (due > (speed[:, None] + SLACK) * board.grid).any(axis=1)] = np.inf
+            lost = model.plain["weight"][i] - np.array([board.utility(i, t) for t in self._paces])[rung]
+            tail = output * with_pace
+            decode += prices.time[j] * (after - share) * model.policy.window + prices.memory[j] * queue["kv_full"][i]
+            decode += lost + prices.delay * weight * tail
+        else:
+            rung, after, tail = board.plan.pace[j], share, np.zeros(len(j))
+            decode = np.where(queue["kv_full"][i] <= board.memory[j], prices.memory[j] * queue["kv_full"][i], np.inf)
+            speed = 1.0 - other - share
+        deadline = np.minimum(queue["prefill_by"][i], late - tail)
+        alone = 1.0 - other - share
+        together = self._in_time(board, due, work, deadline, speed) & reach.prefills
+        prefill = np.where(reach.prefills, prices.time[j] * work, np.inf)
+        at = np.minimum(np.searchsorted(board.grid, deadline), len(board.grid) - 1)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            end = np.maximum(due[np.arange(len(j)), at] / np.maximum(alone, SLACK), ready) + work / np.maximum(
+                alone, SLACK
+            )
+        prefill += prices.delay * weight * end + prices.delay * model.instances.price[j] * work
+        fits = self._in_time(board, due, work, np.full(len(j), min(queue["prefill_by"][i], late)), alone)
+        together &= np.isfinite(prefill) & np.isfinite(decode)
+        apart = np.where(fits & (queue["kv_prompt"][i] <= board.memory[j]), prefill, np.inf)
+        return (
+            _Look(prefill, decode, together, rung, fetch)
+            if not output
+            else _Look(np.where(together, prefill, apart), decode, together, rung, fetch)
+        )
+
+    def _in_time(self, board: Board, due: Floats, work: Floats, deadline: Floats, speed: Floats) -> Bools:
+        rows = due + np.where(board.grid >= deadline[:, None], work[:, None], 0.0)
+        fits = (rows <= (speed[:, None] + SLACK) * board.grid).all(axis=1)
+        return np.asarray(fits & (work <= (speed + SLACK) * deadline))
+
+    @cached_property
+    def _paces(self) -> Floats:
+        return self.model.paces
+
+    def _own_rung(self, i: int) -> int:
+        """The slowest pace that the request may have where it is the first to decode; at least the fastest."""
+        model, queue = self.model, self.model.plain
+        limit = queue["itl"][i]
+        if queue["throughput"][i]:
+            limit = min(limit, model.policy.reference_pace)
+        if queue["e2e"][i] < np.inf:
+            limit = min(limit, 0.8 * queue["e2e"][i] / queue["output"][i])
+        return max(0, int(np.searchsorted(model.paces, limit * (1.0 + 1e-9), side="right")) - 1)
+
+    def _works(self, board: Board, i: int, reach: _Reach) -> tuple[Floats, Ints, Floats]:
+        """Seconds of the prefill at every instance in reach with what is there, what the plan leaves or a fetch
+        brings, the holder fetched from (−1: none), and when it may start."""
+        model, j, k = self.model, reach.instance, reach.kind
+        work = self.work[i][k]
+        fetch, ready = np.full(len(j), -1), np.zeros(len(j))
+        prompt = model.plain["prompt"][i]
+        holders, tokens, read = model.holdings.of(i, prompt)
+        own = np.zeros(len(j), dtype=np.int64)
+        if len(holders):
+            kv = model.plain["kv_per_token"][i]
+            held, slow = np.zeros(model.J, dtype=np.int64), np.zeros(model.J)
+            held[holders], slow[holders] = tokens, read
+            own = held[j]
+            work = self._with_reuse(i, k, own, work)
+            ready = kv * slow[j] * own
+            best = holders[np.lexsort((holders, read, -tokens))[:3]]
+            for h in best.tolist():
+                self._try_fetch(i, h, int(held[h]), float(slow[h]), reach, own, work, fetch, ready)
+        for n, reused in self._left(board, i, j, own):
+            there = model.prefill.one(i, int(k[n]), reused)
+            if there < work[n]:
+                work[n], fetch[n], ready[n] = there, -1, 0.0
+        return work, fetch, ready
+
+    def _with_reuse(self, i: int, k: Ints, own: Ints, work: Floats) -> Floats:
+        """``work`` with the tokens that are reused, each pair of kind and tokens worked out once."""
+        code = own * self.model.K + k
+        distinct, inverse = np.unique(code, return_inverse=True)
+        seconds = [
+            self.model.prefill.one(i, int(c % self.model.K), int(c // self.model.K)) for c in distinct.tolist()
+        ]  # fmt: skip
+        return np.asarray(np.array(seconds, dtype=float)[inverse.reshape(-1)])
+
+    def _try_fetch(
+        self, i: int, h: int, tokens: int, read: float, reach: _Reach, own: Ints, work: Floats, fetch: Ints,
+        ready: Floats,
+    ) -> None:  # fmt: skip
+        """Fetch from ``h`` wherever that makes first tokens earlier; ``work``, ``fetch``, ``ready`` are changed."""
+        model, queue, j = self.model, self.model.plain, reach.instance
+        family = model.kinds.family[model.instances.kind[h]]
+        gain = (tokens > own) & (reach.family == family) & (j != h)
+        if not gain.any():
+            return
+        rate = queue["wire_per_token"][i] * model.instances.seconds_per_byte[h, j] + queue["kv_per_token"][i] * read
+        way = model.instances.latency[h, j] + (tokens - own) * rate
+        with_it = self._with_reuse(i, reach.kind, np.where(gain, tokens, own), work)
+        pays = gain & (way + with_it < ready + work)
+        work[pays], fetch[pays], ready[pays] = with_it[pays], h, way[pays]
+
+    def _left(self, board: Board, i: int, j: Ints, own: Ints) -> Iterator[tuple[int, int]]:
+        """(row, tokens) of instances where prefills of the plan leave a prefix of the request's, whatever their order
+        turns out to be."""
+        blocks = self._shared.get(i)
+        if blocks is None:
+            return
+        size, prompt = self.model.holdings.block_tokens, self.model.plain["prompt"][i]
+        for held in np.unique(own).tolist():
+            depth = -(-held // size)
+            places = board.gains.get(blocks[depth]) if depth < len(blocks) else None
+            for at in sorted(places) if places else ():
+                n = int(np.searchsorted(j, at))
+                if n == len(j) or j[n] != at or own[n] != held:
+                    continue
+                left = board.loads[at].left
+                run = next((d for d in range(depth, len(blocks)) if not left.get(blocks[d])), len(blocks))
+                yield n, min(run * size, prompt - 1)
+
+
+@dataclass(frozen=True, eq=False)
+class _Look:
+    prefill: Floats
+    decode: Floats
+    together: Bools
+    rung: Ints
+    fetch: Ints
+
+
+def _least(score: Floats, most: int) -> list[int]:
+    """The rows of the least finite scores, ascending; ties by row."""
+    if len(score) > 4 * most:
+        near = np.flatnonzero(score <= np.partition(score, most - 1)[most - 1])
+    else:
+        near = np.arange(len(score))
+    near = near[np.isfinite(score[near])]
+    return [int(n) for n in near[np.argsort(score[near], kind="stable")][:most]]
+
+
+def _shared_blocks(model: BatchModel) -> dict[int, tuple[int, ...]]:
+    """Request -> its leading blocks that another queued request has too, where there are any."""
+    count: dict[int, int] = {}
+    for blocks in model.holdings.blocks:
+        for block in blocks:
+            count[block] = count.get(block, 0) + 1
+    found = {}
+    for i, blocks in enumerate(model.holdings.blocks):
+        run = next((depth for depth, block in enumerate(blocks) if count[block] < 2), len(blocks))
+        if run:
+            found[i] = blocks[:run]
+    return found

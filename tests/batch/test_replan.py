@@ -1,0 +1,85 @@
+"""Replanning a queue: what comes out keeps every rule, again and again the same."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import iegopt
+from iegopt.batch.api import replan
+from iegopt.batch_plans import BatchPlan
+from iegopt.errors import InputError
+from iegopt.spec.batch_policy import BatchPolicy
+from iegopt.spec.snapshot import SnapshotSpec
+
+from .small import cluster, decodes, instance, queued
+
+
+def snapshot(
+    instances: list[dict[str, Any]], queue: list[dict[str, Any]], running: Any = (), time: float = 10.0
+) -> SnapshotSpec:
+    return SnapshotSpec.model_validate({"time": time, "instances": instances, "queue": queue, "running": list(running)})
+
+
+def places(plan: BatchPlan) -> list[tuple[str, str | None, str | None]]:
+    return [(decision.status, decision.prefill, decision.decode) for decision in plan.queue]
+
+
+def test_an_idle_cluster_takes_all_and_proves_it() -> None:
+    plan = replan(snapshot([instance(0), instance(1)], [queued("a"), queued("b")]), cluster())
+    assert [decision.status for decision in plan.queue] == ["placed", "placed"]
+    assert plan.status == "optimal"
+
+
+def test_with_equal_devices_it_does_not_herd() -> None:
+    plan = replan(snapshot([instance(n) for n in range(4)], [queued(f"q{n}") for n in range(8)]), cluster())
+    used = [decision.prefill for decision in plan.queue]
+    assert {used.count(f"i{n}") for n in range(4)} == {2}
+
+
+def test_the_higher_priority_goes_first() -> None:
+    # Either prefill takes most of a second, and both are due soon.
+    tight = {"prompt": 6000, "output": 1, "sla": {"ttft": 1.6}}
+    queue = [queued("low", priority=2, **tight), queued("high", priority=0, **tight)]
+    plan = replan(snapshot([instance(0)], queue), cluster())
+    assert [decision.status for decision in plan.queue] == ["held", "placed"]
+
+
+def test_an_empty_queue_changes_nothing() -> None:
+    plan = replan(snapshot([instance(0)], [], [decodes("r")]), cluster())
+    assert plan.queue == ()
+    assert [decision.action for decision in plan.running] == ["keep"]
+
+
+def test_no_time_at_all_still_gives_a_plan() -> None:
+    plan = replan(snapshot([instance(0)], [queued("a")]), cluster(), deadline_ms=0)
+    assert plan.queue[0].status in ("held", "placed")
+
+
+@pytest.mark.parametrize("deadline", [-1.0, float("nan"), float("inf")])
+def test_a_deadline_is_a_number_of_milliseconds(deadline: float) -> None:
+    with pytest.raises(InputError, match="expected a number of milliseconds"):
+        replan(snapshot([instance(0)], []), cluster(), deadline_ms=deadline)
+
+
+def test_the_clock_may_not_run_backwards_between_two_replans() -> None:
+    planner = iegopt.Planner(cluster().spec)
+    planner.replan(snapshot([instance(0)], [queued("a")], time=20.0))
+    with pytest.raises(InputError, match="the clock ran backwards"):
+        planner.replan(snapshot([instance(0)], [queued("a")], time=19.0))
+
+
+def test_two_replans_of_the_same_snapshot_agree() -> None:
+    planner = iegopt.Planner(cluster().spec)
+    queue = [queued(f"q{n}", prompt=500 + 300 * n, output=20 * n + 1) for n in range(12)]
+    state = snapshot([instance(n) for n in range(3)], queue)
+    first, second = planner.replan(state), planner.replan(state)
+    assert places(first) == places(second)
+    assert places(iegopt.replan(state, cluster().spec)) == places(first)
+
+
+def test_a_policy_is_kept() -> None:
+    policy = BatchPolicy.model_validate({"tenants": {"default": {"quota": {"requests": 1}}}})
+    plan = replan(snapshot([instance(0)], [queued("a"), queued("b")]), cluster(), policy)
+    assert sorted(decision.status for decision in plan.queue) == ["held", "placed"]
