@@ -13,7 +13,7 @@ from iegopt.errors import InputError
 from iegopt.spec.batch_policy import BatchPolicy
 from iegopt.spec.snapshot import SnapshotSpec
 
-from .small import cluster, decodes, instance, queued
+from .small import cluster, decodes, instance, prefill_seconds, queued
 
 
 def snapshot(
@@ -40,9 +40,9 @@ def test_with_equal_devices_it_does_not_herd() -> None:
 
 def test_the_higher_priority_goes_first() -> None:
     # Either prefill takes most of a second, and both are due soon.
-    tight = {"prompt": 6000, "output": 1, "sla": {"ttft": 1.6}}
+    tight = {"prompt": 4000, "output": 1, "sla": {"ttft": 1.5 * prefill_seconds(4000)}}
     queue = [queued("low", priority=2, **tight), queued("high", priority=0, **tight)]
-    plan = replan(snapshot([instance(0)], queue), cluster())
+    plan = replan(snapshot([instance(0)], queue), cluster(), BatchPolicy(period=0.05))
     assert [decision.status for decision in plan.queue] == ["held", "placed"]
 
 
