@@ -88,12 +88,12 @@ class _Maker:
         few = 1 if self.tiny else self.integer(1, 3)
         self.models = [list(MODELS)[n] for n in rng.choice(len(MODELS), few, replace=False).tolist()]
         self.tight, self.roles, self.reuse = self.coin(0.5), self.coin(0.35), self.coin(0.6)
-        self.limited, self.troubled = self.coin(0.4), self.coin(0.3)
+        self.limited, self.troubled, self.scarce = self.coin(0.4), self.coin(0.3), self.coin(0.6 if self.tiny else 0.3)
         self.tenants = [f"t{n}" for n in range(self.integer(1, 3))]
         self.window = float(rng.choice([1.0, 3.0, 10.0]))
         fast = rng.choice([0.01, 0.02, 0.03, 0.05], 1 if self.tiny else 3, replace=False)
         self.paces = [*sorted(fast.tolist()), 0.1 if self.coin(0.7) else 0.2]
-        self.blocks = [self.chain(self.integer(1, 6)) for _ in range(3)]
+        self.blocks = [self.chain(self.integer(1, 14)) for _ in range(1 if self.tiny else 3)]
         self.held: list[str] = []
         self.kind_of: list[str] = []
 
@@ -141,16 +141,16 @@ class _Maker:
             }  # fmt: skip
             if self.roles:
                 spec["role"] = self.pick(["any", "prefill", "decode"])
-            if self.coin(0.3):
-                spec["max_batch"] = self.integer(1, 6)
+            if self.coin(0.8 if self.scarce else 0.2):
+                spec["max_batch"] = self.integer(1, 2 if self.tiny else 6)
             if self.coin(0.3):
                 spec["utilization"] = round(float(self.rng.uniform(0, 0.7)), 3)
             if self.coin(0.3):
                 spec["observed"] = NOW - self.between(0.1, 40.0 if self.troubled else 2.0)
             if self.troubled and self.coin(0.3):
                 spec["state"] = self.pick(["draining", "lost"])
-            if self.coin(0.3):
-                spec["used"] = int(self.memory(device, size) * float(self.rng.uniform(0.9, 0.99)))
+            if self.coin(0.5 if self.scarce else 0.2):
+                spec["used"] = int(self.memory(device, size) * float(self.rng.uniform(0.95, 0.99)))
             if self.reuse and self.coin(0.7):
                 spec["prefix"] = [b for chain in self.blocks for b in chain[: self.integer(0, len(chain))]]
             if self.reuse and self.coin(0.4):
@@ -203,7 +203,7 @@ class _Maker:
             # Some leading blocks that others have too, then its own.
             whole = -(-prompt // 256)
             common = self.pick(self.blocks)
-            spec["prefix"] = [*common[: min(whole, self.integer(1, 6))]]
+            spec["prefix"] = [*common[: min(whole, self.integer(1, 14))]]
             spec["prefix"] += self.chain(self.integer(0, whole - len(spec["prefix"])))
         if self.reuse and self.coin(0.1):
             spec |= {"held_kv": self.integer(1, prompt), "held_on": self.pick(instances)["id"], "preempted": 1}

@@ -1,0 +1,75 @@
+"""The enumeration: against one that leaves nothing out, and on snapshots whose best plan can be told."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import numpy as np
+import pytest
+
+from iegopt.batch.brute import TooLargeError, brute_force
+from iegopt.batch.model import BatchModel
+from iegopt.batch.placement import KEEP, MIGRATE, PREEMPT, Placement
+from iegopt.batch.schedule import evaluate
+
+from .random_snapshots import random_case
+from .small import build, decodes, instance, queued
+
+
+def naive(model: BatchModel) -> list[float]:
+    """The best objective over every combination whatsoever."""
+    J, places = model.J, [(-1, -1, -1)]
+    places += [(p, q, h) for p, q in product(range(J), repeat=2) for h in range(-1, J)]
+    actions = [(KEEP, -1), (PREEMPT, -1), *((MIGRATE, j) for j in range(J))]
+    best: list[float] = evaluate(model, Placement.empty(model)).objective.tolist()
+    for where, pace, done in product(
+        product(places, repeat=model.N), product(range(len(model.paces)), repeat=J), product(actions, repeat=model.R)
+    ):
+        plan = Placement.empty(model)
+        for i, (p, q, h) in enumerate(where):
+            plan.prefill[i], plan.decode[i], plan.fetch[i] = p, q, h
+        plan.pace[:] = pace
+        for r, (action, to) in enumerate(done):
+            plan.action[r], plan.to[r] = action, to
+        with np.errstate(invalid="ignore"):  # a move to where a stage cannot run
+            outcome = evaluate(model, plan)
+        if outcome.feasible:
+            best = max(best, [round(x, 9) for x in outcome.objective.tolist()])
+    return best
+
+
+@pytest.mark.slow
+def test_nothing_that_is_left_out_would_be_better() -> None:
+    checked = 0
+    for seed in range(300):
+        model = random_case(seed, "tiny").model
+        combinations = (1 + model.J**2 * (model.J + 1)) ** model.N * len(model.paces) ** model.J
+        if combinations * (2 + model.J) ** model.R > 500 or model.alone.refused.all():
+            continue
+        checked += 1
+        assert brute_force(model).objective.tolist() == pytest.approx(naive(model), abs=1e-8), seed
+    assert checked >= 5
+
+
+def test_the_first_level_goes_before_any_weight_of_the_second() -> None:
+    rows = [queued("a", priority=1, utility={"weight": 100.0}), queued("b", priority=0, utility={"weight": 0.1})]
+    model = build([instance(0, max_batch=1)], rows, policy={"paces": [0.05]})
+    optimum = brute_force(model)
+    assert optimum.objective.tolist() == [0.1, 0.0]
+    assert optimum.placement.prefill.tolist() == [-1, 0]
+
+
+def test_a_running_stage_gives_way_to_a_higher_priority() -> None:
+    victim = decodes("d", priority=2, remaining=1000)
+    model = build([instance(0, max_batch=1)], [queued("a", priority=0)], [victim], policy={"paces": [0.05]})
+    optimum = brute_force(model)
+    assert optimum.placement.action.tolist() == [PREEMPT]
+    assert optimum.objective[0] == 1.0
+    assert optimum.objective[1] < 0.0
+
+
+def test_too_many_placements_are_refused() -> None:
+    model = build([instance(n) for n in range(3)], [queued(name) for name in "abcd"])
+    with pytest.raises(TooLargeError, match="more than 10 placements"):
+        brute_force(model, 10)
+    assert np.isfinite(brute_force(build([instance(0)], [queued("a")])).objective).all()
