@@ -293,10 +293,11 @@ class Board:
 
 
 def _grid(model: BatchModel) -> Floats:
-    """Quantiles of the prefills' deadlines."""
-    queue = model.queue
-    if not model.N:
+    """Quantiles of the prefills' deadlines; those of refused requests may lie in the past, where no work fits."""
+    queue, open_ = model.queue, ~model.alone.refused
+    if not open_.any():
         return np.array([model.policy.window])
-    late = queue.e2e - queue.output * model.paces[min(2, len(model.paces) - 1)]
-    by = np.minimum(queue.prefill_by, np.maximum(late, 1e-3))
-    return np.unique(np.append(np.quantile(by, np.linspace(0.0, 1.0, GRID)), queue.prefill_by.max()))
+    late = (queue.e2e - queue.output * model.paces[min(2, len(model.paces) - 1)])[open_]
+    prefill_by = queue.prefill_by[open_]
+    by = np.minimum(prefill_by, np.maximum(late, 1e-3))
+    return np.unique(np.append(np.quantile(by, np.linspace(0.0, 1.0, GRID)), prefill_by.max()))

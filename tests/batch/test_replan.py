@@ -46,6 +46,13 @@ def test_the_higher_priority_goes_first() -> None:
     assert [decision.status for decision in plan.queue] == ["held", "placed"]
 
 
+def test_a_request_that_is_too_late_does_not_hold_up_the_others() -> None:
+    # Its first token was due half a second ago.
+    late = queued("late", sla={"ttft": 0.5}) | {"arrival": 9.0}
+    plan = replan(snapshot([instance(0)], [queued("a"), late, queued("b")]), cluster())
+    assert [decision.status for decision in plan.queue] == ["placed", "refused", "placed"]
+
+
 def test_an_empty_queue_changes_nothing() -> None:
     plan = replan(snapshot([instance(0)], [], [decodes("r")]), cluster())
     assert plan.queue == ()
