@@ -41,6 +41,9 @@ def reasons(model: BatchModel, placement: Placement, outcome: Outcome) -> dict[i
 def _refusal(model: BatchModel, i: int) -> Reason:
     """The first limit that it cannot keep; those in time with what is left at the next replan."""
     queue, alone, period = model.queue, model.alone, model.policy.period
+    nowhere = _nowhere(model, i)
+    if nowhere is not None:
+        return nowhere
     for rule, what, need, have in (
         ("ttft", "its first token takes", float(alone.prefill[i]), float(queue.ttft[i]) - period),
         ("e2e", "all of it takes", float(alone.finish[i]), float(queue.e2e[i]) - period),
@@ -54,6 +57,21 @@ def _refusal(model: BatchModel, i: int) -> Reason:
     need, have = float(queue.kv_full[i]), float(alone.memory[i])
     sentence = f"its KV cache takes {need / 1e9:.4g} GB, and no instance of its model has more than {have / 1e9:.4g} GB"
     return Reason("memory", None, need, have, sentence)
+
+
+def _nowhere(model: BatchModel, i: int) -> Reason | None:
+    """Where no instance prefills or decodes it at all, whatever its limits."""
+    alone = model.alone
+    if np.isinf(alone.prefill[i]):
+        return Reason("no instance", None, None, None, "no instance of its model and precision prefills")
+    if np.isinf(alone.itl[i]):
+        slowest = float(model.paces[-1])
+        sentence = f"no instance of its model that decodes gives a token every {slowest:.3g} s, the slowest pace"
+        return Reason("itl", None, None, slowest, sentence)
+    if np.isinf(alone.finish[i]):
+        sentence = "no instance that prefills for it can hand its KV cache to one that decodes"
+        return Reason("no instance", None, None, None, sentence)
+    return None
 
 
 @dataclass(frozen=True, eq=False)

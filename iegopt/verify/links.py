@@ -8,7 +8,7 @@ from iegopt import library
 from iegopt.devices import Device
 from iegopt.spec.cluster import LEVELS, ClusterSpec, LinkSpec
 
-__all__ = ["Link", "link_between"]
+__all__ = ["Link", "link_between", "tree_link"]
 
 Link = tuple[str, float, float, int]
 """Level, latency (s), bandwidth (byte/s), shards that move in parallel."""
@@ -24,7 +24,7 @@ def link_between(
         (i for i in range(4) if len({devices[name].path[i] for name in (*a, *b)}) == 1), 4
     )  # fmt: skip
     shards = len(a) if len(a) == len(b) else 1
-    found = _tree_link(cluster, devices, level, a[0])
+    found = tree_link(cluster, devices, level, a[0])
     if len(a) == len(b) == 1:
         for pair in cluster.pairs:
             if set(pair.devices) == {a[0], b[0]}:
@@ -33,7 +33,8 @@ def link_between(
     return LEVELS[level], found.latency, found.bandwidth, shards
 
 
-def _tree_link(cluster: ClusterSpec, devices: Mapping[str, Device], level: int, member: str) -> LinkSpec:
+def tree_link(cluster: ClusterSpec, devices: Mapping[str, Device], level: int, member: str) -> LinkSpec:
+    """The link of the group that a device belongs to at a level."""
     name = LEVELS[level]
     given = cluster.links.get(name, library.DEFAULT_LINKS[name])  # type: ignore[call-overload]
     default = library.link(given) if isinstance(given, str) else given

@@ -15,7 +15,9 @@ class Violation:
     ----------
     rule
         ``memory``, ``sla``, ``deadline``, ``finish_by``, ``budget``, ``affinity``, ``start``, ``order``,
-        ``no_overlap``, ``fallback``, ``stage``, ``option``, ``claim``.
+        ``no_overlap``, ``fallback``, ``stage``, ``option``, ``claim``. Of a batch plan also ``request``, ``instance``,
+        ``place``, ``ttft``, ``e2e``, ``itl``, ``time``, ``batch``, ``pace``, ``quota``, ``fairness``, ``preemption``,
+        ``migration``, ``refusal``, ``reason``, ``bound``.
     where
         The stage, device or key at which it is broken.
     used, allowed

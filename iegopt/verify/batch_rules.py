@@ -1,0 +1,190 @@
+"""The rules of replanning, held against what follows from a plan."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+
+from iegopt.batch_plans import BatchPlan, RunningDecision
+from iegopt.verify.consequences import Consequences, Placed
+from iegopt.verify.engine import Engine
+from iegopt.verify.report import Violation
+from iegopt.verify.stages import Stage
+from iegopt.verify.waiting import Waiting
+
+__all__ = ["check_placed", "check_refused", "check_running", "check_uses", "late"]
+
+_ROUNDING = 1e-8
+"""Of a limit, or seconds where it is shorter than one: by so much sums in another order differ."""
+
+_SHORT = frozenset({"ttft", "e2e", "itl", "memory", "batch", "context", "quota", "fairness"})
+"""Reasons that say what a request needs and that it is more than there is."""
+
+
+def late(moment: float, limit: float) -> bool:
+    """Whether a moment misses a limit by more than rounding."""
+    return moment > limit + _ROUNDING * max(1.0, abs(limit)) if limit < math.inf else False
+
+
+def check_placed(found: Consequences) -> Iterator[Violation]:
+    """Places and limits of what is placed."""
+    for one in found.placed:
+        request, p, q = one.request, one.p, one.q
+        wrong = _wrong_place(one)
+        if wrong is not None:
+            yield Violation("place", request.id, f"prefill on {p.id}, decode on {q.id}", wrong)
+        for rule, moment, limit in (
+            ("ttft", one.end, one.prefill_by),
+            ("e2e", one.finish, request.e2e),
+            ("itl", one.pace, request.itl),
+        ):
+            if late(moment, limit):
+                yield Violation(rule, request.id, moment, limit)
+
+
+def _wrong_place(one: Placed) -> str | None:
+    """What a place lacks."""
+    request, p, q = one.request, one.p, one.q
+    if not (p.open and q.open):
+        return "instances that take something new"
+    if not p.prefills:
+        return "an instance that prefills"
+    if not (q.decodes if request.output else p is q):
+        return "an instance that decodes" if request.output else "no other instance: it decodes nothing"
+    if not request.runs_on(p):
+        return "an instance of its model and precision"
+    return None if p.like(q) else "instances of one model and precision"
+
+
+def check_running(found: Consequences) -> Iterator[Violation]:
+    """Limits of what runs, whom it gives way to, and where it moves."""
+    first = _first_places(found)
+    for stage in found.stages.values():
+        decision = found.done[stage.id]
+        if decision.action == "preempt":
+            yield from _preemption(found, stage, decision, first)
+            continue
+        where = found.decoding[stage.id]
+        if decision.action == "migrate":
+            fine = found.policy.migration and not stage.is_prefill and where is not stage.at
+            if not (fine and where.open and where.decodes and where.like(stage.at)):
+                allowed = "leave to move, and another instance of its model that decodes and takes something new"
+                yield Violation("migration", stage.id, f"to {where.id}", allowed)
+                continue
+        if stage.is_prefill:
+            end = found.stage_end[stage.id]
+            if late(end, stage.prefill_by):
+                yield Violation("ttft", stage.id, end, stage.prefill_by)
+            if late(end + found.after(stage), stage.finish_by):
+                yield Violation("e2e", stage.id, end + found.after(stage), stage.finish_by)
+        pace = found.paces.get(where.id, math.inf)
+        if stage.output and not found.aside(stage).misses and late(pace, stage.itl):
+            yield Violation("itl", stage.id, pace, stage.itl)
+
+
+def _first_places(found: Consequences) -> dict[str, list[Placed]]:
+    """Instance -> the placed requests that prefill or decode there."""
+    places: dict[str, list[Placed]] = {}
+    for one in found.placed:
+        for name in {one.p.id, one.q.id}:
+            places.setdefault(name, []).append(one)
+    return places
+
+
+def _preemption(
+    found: Consequences, stage: Stage, decision: RunningDecision, places: Mapping[str, list[Placed]]
+) -> Iterator[Violation]:
+    config = found.policy.preemption_config
+    if not config.enabled:
+        yield Violation("preemption", stage.id, "put aside", "preemption is not enabled")
+    if stage.spec.preempted >= config.max_preempt_per_request:
+        used = f"put aside for the {stage.spec.preempted + 1}. time"
+        yield Violation("preemption", stage.id, used, f"{config.max_preempt_per_request} times at most")
+    most = stage.spec.priority - config.min_priority_gap
+    there = [one for name in {stage.at.id, stage.to.id} for one in places.get(name, ())]
+    if not any(one.request.id == decision.by and one.request.priority <= most for one in there):
+        allowed = f"a request of priority {most} or before that is placed on its instance"
+        yield Violation("preemption", stage.id, f"in favour of {decision.by}", allowed)
+
+
+def check_uses(plan: BatchPlan, found: Consequences) -> Iterator[Violation]:
+    """Capacities of instances, and what the plan states of them."""
+    for use in plan.instances:
+        engine, base, load = found.engines[use.id], found.bases[use.id], found.loads[use.id]
+        free = max(engine.free, base.memory)
+        most = max(engine.spec.max_batch, base.sequences)
+        if load.memory > free:
+            yield Violation("memory", use.id, load.memory, free)
+        if load.sequences > most:
+            yield Violation("batch", use.id, load.sequences, most)
+        known = use.pace is not None and any(math.isclose(use.pace, pace, rel_tol=1e-9) for pace in found.ladder)
+        if (use.pace is not None) != bool(load.sequences) or not (known or use.pace is None):
+            allowed = f"one of {', '.join(f'{pace:g}' for pace in found.ladder)}" if load.sequences else "none"
+            yield Violation("pace", use.id, str(use.pace), allowed)
+        if load.sequences and load.speed < -_ROUNDING:
+            yield Violation("time", use.id, load.share + base.other, 1.0)
+        for what, claimed, true in (
+            ("decode share", use.decode_share, load.share),
+            ("other share", use.other_share, base.other),
+            ("prefill seconds", use.prefill_seconds, load.prefill_seconds),
+            ("memory", use.memory, load.memory),
+            ("free memory", use.free, free),
+            ("sequences", use.sequences, load.sequences),
+        ):
+            if abs(claimed - true) > _ROUNDING * abs(true) + 1e-12:
+                yield Violation("claim", f"{what} of {use.id}", claimed, true)
+
+
+def check_refused(plan: BatchPlan, waiting: Mapping[str, Waiting], found: Consequences) -> Iterator[Violation]:
+    """Requests that are refused although they would keep their limits alone from the next replan on, and reasons that
+    are none: what is said to be short is enough."""
+    for decision in plan.queue:
+        reason = decision.reason
+        if (
+            reason is not None
+            and reason.rule in _SHORT
+            and reason.need is not None
+            and reason.have is not None
+            and reason.need <= reason.have
+        ):
+            yield Violation("reason", decision.id, f"{reason.rule}: it needs {reason.need}", f"more than {reason.have}")
+        if decision.status == "refused":
+            where = _alone(waiting[decision.id], found)
+            if where is not None:
+                yield Violation("refusal", decision.id, "refused", f"held: alone it keeps its limits on {where}")
+
+
+def _alone(request: Waiting, found: Consequences) -> str | None:
+    """An instance, or two, on which a request would keep its limits if it ran alone; one of each kind is tried."""
+    if request.card is None or request.prompt > request.card.max_context:
+        return None
+    able = [engine for engine in found.engines.values() if request.runs_on(engine)]
+    first: dict[int, Engine] = {}
+    last: dict[int, Engine] = {}
+    both: dict[int, Engine] = {}
+    for engine in able:
+        if engine.prefills:
+            first.setdefault(id(engine.costs), engine)
+        if engine.decodes and request.kv_full <= engine.free:
+            last.setdefault(id(engine.costs), engine)
+            if engine.prefills:
+                both.setdefault(id(engine.costs), engine)
+    pairs = [(engine, engine) for engine in both.values()]
+    if request.output:
+        pairs += [(p, q) for p in first.values() for q in last.values() if p is not q and p.like(q)]
+    return next((f"{p.id}, {q.id}" for p, q in pairs if _keeps(request, p, q, found)), None)
+
+
+def _keeps(request: Waiting, p: Engine, q: Engine, found: Consequences) -> bool:
+    """Whether it keeps its limits on p and q if it starts at the next replan and nothing else is there."""
+    held, rate = found.blocks.held(request, p.id)
+    work = p.costs.prefill(request.prompt, held, request.sequences)
+    end = found.policy.period + rate * request.kv_per_token * held + work
+    pace = 0.0
+    if request.output:
+        a, b = q.costs.step(request.sequences, request.prompt, request.output)
+        alone = max(q.costs.base[0] + a, q.costs.base[1] + b)
+        pace = next((tau for tau in found.ladder if tau >= alone), math.inf)
+    moved = found.roads.seconds(p.id, q.id, request.wire, work)
+    finish = end + moved + request.output * pace if request.output else end
+    return pace < math.inf and end <= request.ttft and finish <= request.e2e and pace <= request.itl
