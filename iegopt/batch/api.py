@@ -7,6 +7,7 @@ import time
 
 from iegopt.batch.answer import LevelBound, to_plan
 from iegopt.batch.build import build_model
+from iegopt.batch.confirm import confirm
 from iegopt.batch.levels import plan_queue
 from iegopt.batch.model import BatchModel
 from iegopt.batch_plans import BatchPlan
@@ -52,11 +53,13 @@ def replan(
     clock = Clock(DEFAULT_TIME_LIMIT if deadline_ms is None else deadline_ms / 1000, time.perf_counter())
     if previous is not None:
         snapshot = after(previous, snapshot)
-    model = build_model(cluster, snapshot, policy if policy is not None else BatchPolicy())
+    policy = policy if policy is not None else BatchPolicy()
+    model = build_model(cluster, snapshot, policy)
     placement, outcome = plan_queue(model, clock)
-    return to_plan(
+    plan = to_plan(
         model, placement, outcome, solver="prices", seconds=clock.seconds, bounds=_simple_bounds(model)
     )  # fmt: skip
+    return confirm(plan, snapshot, policy, cluster)
 
 
 def after(previous: BatchPlan, snapshot: SnapshotSpec) -> SnapshotSpec:

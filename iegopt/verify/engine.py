@@ -52,6 +52,7 @@ class Costs:
             for kind in (StageKind.PREFILL, StageKind.RE_PREFILL, StageKind.DECODE)
         }
         self.efficiency = first.efficiency_for(self.stage[StageKind.DECODE])
+        self._per_token = card.kv_bytes_per_token()
         self._prefills: dict[tuple[int, int, int], float] = {}
         self.measured = model.profiles.lookup(StageKind.DECODE, card.name, precision, first.model, k)
 
@@ -83,17 +84,14 @@ class Costs:
         """a and b: what sequences that hold so many tokens each, and decode so many, add to a step on average."""
         if not output:
             return 0.0, 0.0
-        tokens = TokenWork(context=held, output=output, batch=sequences)
-        work = demand(
-            self.stage[StageKind.DECODE].model_copy(update={"tokens": tokens}), self.card, self.precision
-        ).decode
-        assert work is not None
-        read = work.kv / work.steps
+        # The KV cache grows by a token a step, so that the middle step stands for the mean.
+        read = self._per_token * sequences * (held + (output - 1) / 2)
         if self.measured is not None and self.measured.measurement.decode is not None:
             fit, peak = self.measured.measurement.decode, self.measured.profile.peak_bandwidth
             both = fit.per_sequence * sequences + fit.kv * read / (self.size * peak)
             return both, both
-        return work.flops / self.gang.flops * self._scale, read / self.gang.bandwidth * self._scale
+        flops = 2.0 * self.card.active * sequences
+        return flops / self.gang.flops * self._scale, read / self.gang.bandwidth * self._scale
 
     @cached_property
     def _scale(self) -> float:

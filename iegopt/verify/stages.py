@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from iegopt.cost.demand import activation_bytes
 from iegopt.cost.transfer import compression_ratio
@@ -65,20 +66,20 @@ class Stage:
         """That decode."""
         return self.spec.sequences if self.output else 0
 
-    @property
+    @cached_property
     def _per_token(self) -> float:
         return self.at.card.kv_bytes_per_token() * self.spec.sequences
 
-    @property
+    @cached_property
     def kv_here(self) -> int:
         return math.ceil(self._per_token * self.prompt) if self.is_prefill else 0
 
-    @property
+    @cached_property
     def kv_there(self) -> int:
         working = activation_bytes(self.at.card, 1) * self.spec.sequences
         return math.ceil(self._per_token * (self.prompt + self.output) + working)
 
-    @property
+    @cached_property
     def kv_now(self) -> int:
         return math.ceil(self._per_token * self.spec.context)
 

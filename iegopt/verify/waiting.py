@@ -6,6 +6,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 from iegopt import library
 from iegopt.cost.demand import activation_bytes
@@ -60,24 +61,24 @@ class Waiting:
     def runs_on(self, engine: Engine) -> bool:
         return self.card is not None and engine.card.name == self.card.name and engine.precision in self.precisions
 
-    @property
+    @cached_property
     def kv_per_token(self) -> float:
         """Bytes of KV cache of a token of all sequences."""
         assert self.card is not None
         return self.card.kv_bytes_per_token() * self.sequences
 
-    @property
+    @cached_property
     def kv_prompt(self) -> int:
         return math.ceil(self.kv_per_token * self.prompt)
 
-    @property
+    @cached_property
     def kv_full(self) -> int:
         """With the working memory of the decode."""
         assert self.card is not None
         working = activation_bytes(self.card, 1) * self.sequences
         return math.ceil(self.kv_per_token * (self.prompt + self.output) + working)
 
-    @property
+    @cached_property
     def wire(self) -> int:
         """Bytes on a link when the prompt's KV cache moves."""
         return math.ceil(self.kv_per_token * self.ratio * self.prompt)

@@ -5,12 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from iegopt.batch.answer import to_plan
+from iegopt.batch.confirm import verified
 from iegopt.batch.model import BatchModel
 from iegopt.batch.placement import MIGRATE, PREEMPT, Placement
 from iegopt.batch.schedule import evaluate
 from iegopt.batch_plans import BatchPlan
-from iegopt.graph.tokens import estimate_tokens
-from iegopt.verify.batch import check_batch
 from iegopt.verify.report import Report
 
 from .random_snapshots import Case
@@ -20,14 +19,7 @@ __all__ = ["check", "random_placement", "random_plan"]
 
 def check(case: Case, plan: BatchPlan) -> Report:
     """The verifier's word on a plan for a case."""
-    cluster = case.cluster
-    state = {
-        device.id: (float(load), int(free))
-        for device, load, free in zip(cluster.devices, cluster.state.load, cluster.state.free, strict=True)
-    }
-    return check_batch(
-        plan, case.snapshot, case.policy, cluster.spec, cluster.by_id, state, cluster.cost_model, estimate_tokens
-    )
+    return verified(plan, case.snapshot, case.policy, case.cluster)
 
 
 def random_placement(model: BatchModel, rng: np.random.Generator, tries: int = 60) -> Placement:
