@@ -1,7 +1,7 @@
 """What a request could get at best: alone on an idle cluster, with the longest prefix that anybody holds at hand.
 
-It is optimistic on purpose (prefill, transfer and decode each at their best place), so that what it refuses no plan
-could ever keep.
+It is optimistic on purpose (prefill, transfer and decode each at their best place), so that no plan could ever place
+what is hopeless, and no later one what is refused.
 """
 
 from __future__ import annotations
@@ -55,9 +55,12 @@ def best_alone(
     room = np.where(runs, most[None, :], 0.0).max(axis=1, initial=0.0)
     first, itl = work.min(axis=1, initial=np.inf), pace.min(axis=1, initial=np.inf)
     itl = np.where(queue.output > 0, itl, 0.0)
-    period = policy.period
-    late = (first + period > queue.ttft) | (finish + period > queue.e2e) | (itl > queue.itl * (1.0 + 1e-9))
-    return Alone(first, finish, itl, room, late | (queue.kv_full > room) | ~np.isfinite(finish))
+    never = (itl > queue.itl * (1.0 + 1e-9)) | (queue.kv_full > room) | ~np.isfinite(finish)
+
+    def late(start: float) -> npt.NDArray[np.bool_]:
+        return np.asarray((first + start > queue.ttft) | (finish + start > queue.e2e))
+
+    return Alone(first, finish, itl, room, never | late(policy.period), never | late(0.0))
 
 
 def _least_transfer(

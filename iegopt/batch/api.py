@@ -94,6 +94,6 @@ def _simple_bounds(model: BatchModel) -> dict[int, LevelBound]:
     queue = model.queue
     found = {}
     for level in sorted(set(queue.priority.tolist()) | set(model.running.priority.tolist())):
-        wanted = (queue.priority == level) & ~model.alone.refused
-        found[level] = LevelBound(float(queue.weight[wanted].sum()), "all that is not refused")
+        wanted = (queue.priority == level) & ~model.alone.hopeless
+        found[level] = LevelBound(float(queue.weight[wanted].sum()), "all that is not hopeless")
     return found

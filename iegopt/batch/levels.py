@@ -28,13 +28,13 @@ def plan_queue(model: BatchModel, clock: Clock) -> tuple[Placement, Outcome]:
     for prices in (Prices(0.0 * scarce.time, 0.0 * scarce.memory, 1.0), scarce):
         board = Board(model)
         for level in np.unique(model.queue.priority).tolist():
-            requests = np.flatnonzero((model.queue.priority == level) & ~model.alone.refused)
+            requests = np.flatnonzero((model.queue.priority == level) & ~model.alone.hopeless)
             fill(board, scout, order_by_density(scout, requests, scarce).tolist(), prices, clock)
         plan = board.plan.copy()
         found = repaired(model, plan)
         if better(found, outcome):
             best, outcome = plan, found
-        if not ((best.prefill < 0) & ~model.alone.refused).any() or clock.left <= 0.0:
+        if not ((best.prefill < 0) & ~model.alone.hopeless).any() or clock.left <= 0.0:
             break
     return best, outcome
 

@@ -219,7 +219,10 @@ class Alone:
     memory
         Most free bytes of an instance that runs it, nothing placed and nothing running.
     refused
-        Whether it could not keep a limit if it started at the next replan, or fits nowhere.
+        Whether it could not keep a limit if it started at the next replan, or fits nowhere. It may still be placed
+        now: it is refused if it is not.
+    hopeless
+        Whether it could not even if it started now: no plan places it.
     """
 
     prefill: Floats
@@ -227,6 +230,7 @@ class Alone:
     itl: Floats
     memory: Floats
     refused: Bools
+    hopeless: Bools
 
 
 @dataclass(frozen=True, eq=False)

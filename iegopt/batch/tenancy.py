@@ -21,12 +21,16 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class Holding:
-    """What one request or running stage holds: its cell (level, tenant), bytes, and seconds per second."""
+    """What one request or running stage holds: its cell (level, tenant), bytes, and seconds per second.
+
+    ``waits``: a request that waits where it is not placed, and is not refused.
+    """
 
     level: int
     tenant: int
     memory: float
     time: float
+    waits: bool = False
 
 
 class Tenancy:
@@ -68,14 +72,15 @@ class Tenancy:
         memory = float(queue["kv_full"][i]) + (float(queue["kv_prompt"][i]) if p != q else 0.0)
         rate = max(queue["step_compute"][i][kind], queue["step_read"][i][kind])
         time = work / self.model.policy.window + (rate / tau if queue["output"][i] else 0.0)
-        return Holding(self.queue_level[i], queue["tenant"][i], memory, time)
+        waits = not self.model.alone.refused[i]
+        return Holding(self.queue_level[i], queue["tenant"][i], memory, time, waits)
 
     def add(self, holding: Holding, *, queued: bool, sign: int = 1) -> None:
         cell = holding.level, holding.tenant
         self.sums[0][cell] += sign
         self.sums[1][cell] += sign * holding.memory
         self.sums[2][cell] += sign * holding.time
-        if queued:
+        if queued and holding.waits:
             self.sums[3][cell] -= sign
 
     def allows(self, holding: Holding) -> bool:
