@@ -131,7 +131,8 @@ def check_uses(plan: BatchPlan, found: Consequences) -> Iterator[Violation]:
             ("free memory", use.free, free),
             ("sequences", use.sequences, load.sequences),
         ):
-            if abs(claimed - true) > _ROUNDING * abs(true) + 1e-12:
+            exact = isinstance(true, int)
+            if claimed != true and (exact or abs(claimed - true) > _ROUNDING * abs(true) + 1e-12):
                 yield Violation("claim", f"{what} of {use.id}", claimed, true)
 
 
