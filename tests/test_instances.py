@@ -16,10 +16,13 @@ from iegopt.problem.instance_check import EXTENSIONS
 from iegopt.problem.sites import build_sites, gang_sizes
 from iegopt.solvers.api import solve
 from iegopt.solvers.result import Params, Status
-from iegopt.spec.load import dump, load_cluster, load_document, load_request
+from iegopt.spec.load import dump, load_cluster, load_document, load_policy, load_request, load_snapshot
 
 CLUSTERS = sorted((data_dir("instances") / "clusters").glob("*.yaml"))
 REQUESTS = sorted((data_dir("instances") / "requests").glob("*.yaml"))
+SNAPSHOTS = sorted((data_dir("instances") / "snapshots").glob("*.yaml"))
+POLICIES = sorted((data_dir("instances") / "policies").glob("*.yaml"))
+DOCUMENTS = [*CLUSTERS, *REQUESTS, *SNAPSHOTS, *POLICIES]
 
 SIZES = {
     "cpu-only": 6,
@@ -54,6 +57,9 @@ PLANNED_ON = {
     "vendor-fallback": "multi-vendor",
 }
 """Request -> a cluster that it belongs on."""
+
+REPLANNED_ON = {"afternoon": ("mixed-racks", "afternoon")}
+"""Snapshot -> the cluster it is of, and a policy for it."""
 
 LARGEST_GAP = 0.02
 """What a plan may leave open after ten seconds; on an idle machine all of them are proven optimal."""
@@ -104,7 +110,7 @@ def test_request_is_called_as_its_file(path: Path) -> None:
     assert load_request(path).id == path.stem
 
 
-@pytest.mark.parametrize("path", [*CLUSTERS, *REQUESTS], ids=name)
+@pytest.mark.parametrize("path", DOCUMENTS, ids=name)
 def test_what_is_written_back_loads_equal(path: Path, tmp_path: Path) -> None:
     key, spec = load_document(path)
     copy = tmp_path / path.name
@@ -112,7 +118,7 @@ def test_what_is_written_back_loads_equal(path: Path, tmp_path: Path) -> None:
     assert load_document(copy) == (key, spec)
 
 
-@pytest.mark.parametrize("path", [*CLUSTERS, *REQUESTS], ids=name)
+@pytest.mark.parametrize("path", DOCUMENTS, ids=name)
 def test_file_says_first_who_has_such_a_thing(path: Path) -> None:
     assert path.read_text(encoding="utf-8").startswith("# ")
 
@@ -122,6 +128,27 @@ def test_a_spread_fills_hosts_racks_and_regions() -> None:
     h100 = [device for device in devices if device.kind.model == "H100"]
     assert len(h100) == 4096
     assert [len({device.path[level] for device in h100}) for level in (1, 2, 3)] == [512, 128, 3]
+
+
+def test_every_snapshot_and_policy_is_listed_here() -> None:
+    assert {path.stem for path in SNAPSHOTS} == set(REPLANNED_ON)
+    assert {path.stem for path in POLICIES} == {policy for _, policy in REPLANNED_ON.values()}
+
+
+@pytest.mark.parametrize("path", SNAPSHOTS, ids=name)
+def test_snapshot_shows_what_replanning_is_for(path: Path) -> None:
+    """Most of its queue starts, something waits and something is refused, each with its reason."""
+    cluster, policy = (
+        data_dir("instances") / folder / f"{file}.yaml"
+        for folder, file in zip(("clusters", "policies"), REPLANNED_ON[path.stem], strict=True)
+    )
+    snapshot = load_snapshot(path)
+    assert snapshot.name == path.stem
+    plan = Planner(load_cluster(cluster)).replan(snapshot, load_policy(policy))
+    found = [decision.status for decision in plan.queue]
+    assert found.count("placed") > len(found) / 2
+    assert {"held", "refused"} <= set(found)
+    assert plan.warnings == ()
 
 
 def test_every_request_is_listed_here() -> None:

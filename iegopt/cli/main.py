@@ -3,7 +3,7 @@
 ====  ==========================================================================
 exit  meaning
 ====  ==========================================================================
-0     done; for ``plan``, ``explain`` and ``solve`` an optimal or feasible plan was found
+0     done; for ``plan``, ``replan``, ``explain`` and ``solve`` an optimal or feasible plan was found
 1     a bad file or argument, or a solver that does not apply (one line on stderr)
 2     proven infeasible; for ``verify`` the plan breaks a constraint
 3     unknown: a limit stopped the solver before a plan or a proof
@@ -19,14 +19,14 @@ import os
 import sys
 from collections.abc import Sequence
 
-from iegopt.cli import bench, compiling, explaining, instances, models, planning, solving
+from iegopt.cli import bench, compiling, explaining, instances, models, planning, replanning, solving
 from iegopt.cli.arguments import Parser, UsageError, Version
 from iegopt.cli.output import note
 from iegopt.errors import IegoptError, InternalError
 
 __all__ = ["main"]
 
-_GROUPS = (planning, explaining, solving, compiling, models, instances, bench)
+_GROUPS = (planning, replanning, explaining, solving, compiling, models, instances, bench)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

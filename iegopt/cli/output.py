@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
 __all__ = [
+    "FOLDERS",
     "busy",
     "check_output",
     "document_path",
@@ -89,11 +90,13 @@ def busy(message: str) -> Iterator[None]:
         status.stop()
 
 
-_Folder = Literal["requests", "clusters", "problems"]
+_Folder = Literal["requests", "clusters", "problems", "snapshots", "policies"]
+FOLDERS: tuple[_Folder, ...] = ("clusters", "requests", "snapshots", "policies", "problems")
+"""What iegopt ships, by kind."""
 
 
 def document_path(name: str, folder: _Folder) -> Path:
-    """The file a request, cluster or problem is read from: a path, or the name of one that iegopt ships.
+    """The file that a document is read from: a path, or the name of one that iegopt ships.
 
     Raises
     ------
@@ -113,7 +116,11 @@ def document_path(name: str, folder: _Folder) -> Path:
 
     guess = nearest(name, files)
     hint = f"Maybe {guess}?" if guess else "iegopt instances lists what is shipped"
-    raise InputError(f"{shown(name)}: no such file, and no shipped {folder[:-1]} has this name. {hint}")
+    raise InputError(f"{shown(name)}: no such file, and no shipped {_one(folder)} has this name. {hint}")
+
+
+def _one(folder: _Folder) -> str:
+    return "policy" if folder == "policies" else folder[:-1]
 
 
 def shipped(folder: _Folder) -> list[Path]:

@@ -16,7 +16,7 @@ from iegopt.cli import models, output
 from iegopt.errors import InternalError
 
 Run = Callable[..., Any]
-COMMANDS = ("plan", "explain", "solve", "verify", "compile", "generate", "schema", "models", "instances")
+COMMANDS = ("plan", "replan", "explain", "solve", "verify", "compile", "generate", "schema", "models", "instances")
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -73,6 +73,12 @@ def test_a_bad_argument_is_one_line_and_exit_1(iegopt: Run, argv: tuple[str, ...
         (("plan", "chat", "--cluster", "."), "Is a directory"),
         (("plan", "chat", "--cluster", "dgx-h100", "--solver", "magic"), "no solver 'magic'"),
         (("solve", "missing.json"), "missing.json: cannot be read"),
+        (("replan", "afternon", "--cluster", "mixed-racks"), "no shipped snapshot has this name. Maybe afternoon?"),
+        (
+            ("replan", "afternoon", "--cluster", "mixed-racks", "--policy", "quotas"),
+            "no shipped policy has this name",
+        ),
+        (("replan", "afternoon", "--cluster", "dgx-h100"), "no device of cluster dgx-h100 is called h100-0"),
         (("schema", "requst"), "no document is called requst. Maybe request?"),
         (("models", "show", "H1000"), "no card is called H1000. Maybe H100?"),
     ],

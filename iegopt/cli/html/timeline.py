@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from iegopt.cli.format import data, seconds
+from iegopt.cli.html.axis import time_axis
 from iegopt.cli.html.graph import node_type
 from iegopt.cli.html.svg import BOLD, clip, rect, svg, text, text_width, titled
 
@@ -40,7 +40,7 @@ def draw_timeline(plan: Plan) -> str:
         body.append(_row_label(site, stages[0], y, height))
         body += [*arriving, *bars]
         y += height
-    axis = _axis(end, scale, y)
+    axis = time_axis(end, scale, _LABELS, _TOP, y)
     if plan.deadline is not None and plan.deadline == end:
         x = _LABELS + end * scale
         axis += f'<path class="limit" d="M{x:.1f},{_TOP - 6:.1f}V{y:.1f}"/>' + text(
@@ -97,19 +97,3 @@ def _arriving(plan: Plan, targets: set[str], scale: float, y: float) -> list[str
             )
             strips.append(titled(strip, tooltip))
     return strips
-
-
-def _axis(end: float, scale: float, bottom: float) -> str:
-    step = _step(end)
-    marks = []
-    for i in range(int(end / step + 1e-9) + 1):
-        x = _LABELS + i * step * scale
-        marks.append(f'<path class="tick" d="M{x:.1f},{_TOP - 6:.1f}V{bottom:.1f}"/>')
-        marks.append(text(x, _TOP - 10, seconds(i * step), "small dim", "middle"))
-    return "".join(marks)
-
-
-def _step(end: float) -> float:
-    """A round step (1, 2, 5 times a power of ten) that gives five to twelve marks."""
-    power: float = 10.0 ** math.floor(math.log10(end / 5))
-    return next(power * factor for factor in (1, 2, 5, 10) if end / (power * factor) <= 10)
