@@ -1,0 +1,45 @@
+"""What holds in every plan of ``replan``, over random snapshots; ``benchmarks/batch_oracle.py`` does a thousand."""
+
+from __future__ import annotations
+
+import pytest
+
+from iegopt.batch.brute import TooLargeError
+
+from .properties import against_brute, blocked, broken, plan_of
+from .random_snapshots import Size, random_case
+
+MOST = 600
+"""Placements that the enumeration looks at before it gives a case up."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("size", "first", "seeds"), [("tiny", 0, 100), ("small", 0, 100), ("small", 100, 100), ("large", 0, 2)]
+)
+def test_every_plan_keeps_every_rule(size: Size, first: int, seeds: int) -> None:
+    """Quotas, capacities, limits, preemption; nothing dropped; strict priority; the same plan again."""
+    placed = 0
+    for seed in range(first, first + seeds):
+        case = random_case(seed, size)
+        plan = plan_of(case)
+        assert broken(case, plan) == [], seed
+        if size == "small":
+            assert list(blocked(case, plan)) == [], seed
+        placed += sum(decision.status == "placed" for decision in plan.queue)
+    assert placed > seeds / 2
+
+
+@pytest.mark.slow
+def test_no_plan_is_better_than_the_best_and_most_are_as_good() -> None:
+    verdicts = {"equal": 0, "worse": 0}
+    for seed in range(60):
+        case = random_case(seed, "tiny")
+        try:
+            verdict, wrong = against_brute(case, MOST)
+        except TooLargeError:
+            continue
+        assert wrong == [], seed
+        verdicts[verdict] += 1
+    assert verdicts["equal"] + verdicts["worse"] > 40
+    assert verdicts["equal"] >= 0.9 * sum(verdicts.values()), verdicts
