@@ -8,8 +8,7 @@ import time
 from iegopt.batch.answer import LevelBound, to_plan
 from iegopt.batch.build import build_model
 from iegopt.batch.confirm import confirm
-from iegopt.batch.levels import plan_queue
-from iegopt.batch.model import BatchModel
+from iegopt.batch.levels import Search
 from iegopt.batch_plans import BatchPlan
 from iegopt.errors import InputError
 from iegopt.problem.cluster import CompiledCluster
@@ -55,10 +54,10 @@ def replan(
         snapshot = after(previous, snapshot)
     policy = policy if policy is not None else BatchPolicy()
     model = build_model(cluster, snapshot, policy)
-    placement, outcome = plan_queue(model, clock)
-    plan = to_plan(
-        model, placement, outcome, solver="prices", seconds=clock.seconds, bounds=_simple_bounds(model)
-    )  # fmt: skip
+    search = Search(model, clock)
+    search.run()
+    bounds = {level: LevelBound(value, "lagrangian") for level, value in search.bounds.items()}
+    plan = to_plan(model, search.best, search.outcome, solver="prices", seconds=clock.seconds, bounds=bounds)
     return confirm(plan, snapshot, policy, cluster)
 
 
@@ -88,12 +87,3 @@ def after(previous: BatchPlan, snapshot: SnapshotSpec) -> SnapshotSpec:
         for queued in snapshot.queue
     )
     return snapshot.model_copy(update={"queue": queue})
-
-
-def _simple_bounds(model: BatchModel) -> dict[int, LevelBound]:
-    queue = model.queue
-    found = {}
-    for level in sorted(set(queue.priority.tolist()) | set(model.running.priority.tolist())):
-        wanted = (queue.priority == level) & ~model.alone.hopeless
-        found[level] = LevelBound(float(queue.weight[wanted].sum()), "all that is not hopeless")
-    return found

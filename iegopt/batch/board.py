@@ -51,7 +51,7 @@ class Board:
         self.tenancy = Tenancy(model, self.plan)
         self.paces = model.paces.tolist()
         self.worth = np.zeros(len(self.tenancy.levels))
-        self.grid = _grid(model)
+        self.grid = self.grid_of(model)
         kinds, instances, J = model.kinds, model.instances, model.J
         self.base_compute, self.base_read = kinds.base_compute[instances.kind], kinds.base_read[instances.kind]
         self.compute, self.read = np.zeros(J), np.zeros(J)
@@ -130,7 +130,7 @@ class Board:
         self._write(self.plan.fetch, i, fetch)
         self.worth[self.tenancy.queue_level[i]] += self.utility(i, tau)
         if self.tenancy.limited:
-            self.tenancy.add(held, queued=True)
+            self.tenancy.add(held)
             self._holds[i] = held
         self._look(p)
         self._look(q)
@@ -148,7 +148,7 @@ class Board:
             self._write(array, i, -1)
         self.worth[self.tenancy.queue_level[i]] -= self.utility(i, self.paces[tau] if tau >= 0 else inf)
         if self.tenancy.limited:
-            self.tenancy.add(self._holds.pop(i), queued=True, sign=-1)
+            self.tenancy.add(self._holds.pop(i), -1)
         for j in {p, q}:
             self._look(j)
         return self.loads[p].fits()
@@ -247,17 +247,17 @@ class Board:
             old, p = self._holds[i], int(self.plan.prefill[i])
             work = next(job for job in self.loads[p].jobs if job.request == i).row[0]
             self._holds[i] = self.tenancy.of_queued(i, p, q, tau, work)
-            self.tenancy.add(old, queued=True, sign=-1)
-            self.tenancy.add(self._holds[i], queued=True)
+            self.tenancy.add(old, -1)
+            self.tenancy.add(self._holds[i])
         decoding = np.where(self.plan.action == MIGRATE, self.plan.to, self.model.running.decode)
         now = self.paces[self.loads[q].pace] if self.loads[q].pace >= 0 else inf
         for r in np.flatnonzero((decoding == q) & (self.plan.action != PREEMPT)).tolist():
-            self.tenancy.add(self.tenancy.of_running(r, q, now), queued=False, sign=-1)
-            self.tenancy.add(self.tenancy.of_running(r, q, tau), queued=False)
+            self.tenancy.add(self.tenancy.of_running(r, q, now), -1)
+            self.tenancy.add(self.tenancy.of_running(r, q, tau))
 
     def _hold_running(self, r: int, q: int, sign: int) -> None:
         tau = self.paces[self.loads[q].pace] if self.loads[q].pace >= 0 else inf
-        self.tenancy.add(self.tenancy.of_running(r, q, tau), queued=False, sign=sign)
+        self.tenancy.add(self.tenancy.of_running(r, q, tau), sign)
 
     def _touch(self, j: int) -> None:
         if self._old is not None and j not in self._old:
@@ -291,13 +291,13 @@ class Board:
             for block in self._seen[j]:
                 self.gains.setdefault(block, set()).add(j)
 
-
-def _grid(model: BatchModel) -> Floats:
-    """Quantiles of the prefills' deadlines; those of refused requests may lie in the past, where no work fits."""
-    queue, open_ = model.queue, ~model.alone.refused
-    if not open_.any():
-        return np.array([model.policy.window])
-    late = (queue.e2e - queue.output * model.paces[min(2, len(model.paces) - 1)])[open_]
-    prefill_by = queue.prefill_by[open_]
-    by = np.minimum(prefill_by, np.maximum(late, 1e-3))
-    return np.unique(np.append(np.quantile(by, np.linspace(0.0, 1.0, GRID)), prefill_by.max()))
+    @staticmethod
+    def grid_of(model: BatchModel) -> Floats:
+        """Quantiles of the prefills' deadlines; those that lie in the past let no work in."""
+        queue, wanted = model.queue, model.queue.prefill_by > 0.0
+        if not wanted.any():
+            return np.array([model.policy.window])
+        late = (queue.e2e - queue.output * model.paces[min(2, len(model.paces) - 1)])[wanted]
+        prefill_by = queue.prefill_by[wanted]
+        by = np.minimum(prefill_by, np.maximum(late, 1e-3))
+        return np.unique(np.append(np.quantile(by, np.linspace(0.0, 1.0, GRID)), prefill_by.max()))

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from iegopt.batch.board import Board
 from iegopt.batch.model import BatchModel
 
-__all__ = ["Place", "Prices", "Scout"]
+__all__ = ["Place", "Prices", "Scout", "shared_blocks"]
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -39,11 +39,27 @@ class Place:
 
 @dataclass(frozen=True, eq=False)
 class Prices:
-    """What a second of each instance's time (J,) and a byte of its memory (J,) are worth in utility, and what a
-    second of weighted delay counts beside them."""
+    """What resources are worth in utility.
 
-    time: Floats
+    Attributes
+    ----------
+    work (J, G + 1)
+        A second of prefill that is due by each of the board's deadlines; 0 after the last.
+    share, memory (J,)
+        All of an instance's time, and a byte.
+    batch (J, P)
+        A second of a step at each pace.
+    wish (J,)
+        Pace of an instance where nothing decodes yet, −1 without one.
+    delay
+        A second of weighted delay.
+    """
+
+    work: Floats
+    share: Floats
     memory: Floats
+    batch: Floats
+    wish: Ints
     delay: float
 
 
@@ -68,7 +84,10 @@ class Scout:
         rows, self._group = np.unique(model.prefill.runs, axis=0, return_inverse=True)
         self._group = self._group.reshape(-1)
         self._reaches = [self._reach(row) for row in rows]
-        self._shared = _shared_blocks(model)
+        self._shared = shared_blocks(model)
+        config = model.policy.kv_transfer_config
+        # Part of a transfer that is sure to be seen: what a prefill hides is not known before it is placed.
+        self._seen = 0.0 if config is not None and config.overlap_compute else 1.0
 
     def _reach(self, row: Bools) -> _Reach:
         at = self.model.instances
@@ -89,26 +108,27 @@ class Scout:
             j = int(reach.instance[n])
             found.append(Place(j, j, int(look.rung[n]), int(look.fetch[n]), float(together[n])))
         if self.model.plain["output"][i] and len(reach.instance) > 1:
-            found += self._apart(i, reach, look, prices, found[0].score if found else np.inf)
+            found += self._apart(board, i, reach, look, prices, found[0].score if found else np.inf)
             found.sort(key=lambda place: place.score)
         yield from found
 
-    def _apart(self, i: int, reach: _Reach, look: _Look, prices: Prices, best: float) -> list[Place]:
+    def _apart(self, board: Board, i: int, reach: _Reach, look: _Look, prices: Prices, best: float) -> list[Place]:
         """Pairs of the cheapest prefills and decodes, where they beat the best single place."""
-        queue, at = self.model.plain, self.model.instances
+        queue, at, j = self.model.plain, self.model.instances, reach.instance
         found = []
-        prefills, decodes = _least(look.prefill, 3), _least(look.decode, 3)
         size = queue["wire_per_token"][i] * queue["prompt"][i]
-        for p in prefills:
-            for q in decodes:
-                if p == q or reach.family[p] != reach.family[q]:
-                    continue
-                a, b = int(reach.instance[p]), int(reach.instance[q])
-                way = float(at.latency[a, b]) + size * float(at.seconds_per_byte[a, b])
-                score = float(look.prefill[p] + look.decode[q]) + prices.delay * queue["weight"][i] * way
-                score += queue["kv_prompt"][i] * float(prices.memory[a])
-                if score < best:
-                    found.append(Place(a, b, int(look.rung[q]), int(look.fetch[p]), score))
+        room = queue["kv_prompt"][i] <= board.memory[j]
+        for q in _least(look.decode, 3):
+            b = int(j[q])
+            way = at.latency[j, b] + size * at.seconds_per_byte[j, b]
+            by = np.minimum(queue["prefill_by"][i], queue["e2e"][i] - look.tail[q] - way * self._seen)
+            cost = look.prefill + prices.delay * queue["weight"][i] * way + queue["kv_prompt"][i] * prices.memory[j]
+            fits = room & (reach.family == reach.family[q]) & (j != b)
+            fits &= self._in_time(board, look.due, look.work, by, look.alone)
+            cost = np.where(fits & (cost + look.decode[q] < best), cost, np.inf)
+            for p in _least(cost, 3):
+                score = float(cost[p] + look.decode[q])
+                found.append(Place(int(j[p]), b, int(look.rung[q]), int(look.fetch[p]), score))
         return found
 
     def _look(self, board: Board, i: int, reach: _Reach, prices: Prices) -> _Look:
@@ -123,8 +143,9 @@ class Scout:
         if output:
             own = self._own_rung(i)
             slow = ~busy | (tau > queue["itl"][i])
-            with_pace = np.where(slow, self._paces[own], tau)
-            rung = np.where(slow, own, board.plan.pace[j])
+            wish = prices.wish[j]
+            rung = np.where(slow, np.where(busy | (wish < 0), own, np.minimum(wish, own)), board.plan.pace[j])
+            with_pace = self._paces[rung]
             a, b = model.queue.step_compute[i][k], model.queue.step_read[i][k]
             after = np.maximum(compute + a, read + b) / with_pace
             decode = np.where(reach.decodes & (queue["kv_full"][i] <= board.memory[j]), 0.0, np.inf)
@@ -133,7 +154,11 @@ class Scout:
             decode[(speed < -SLACK) | (due > (speed[:, None] + SLACK) * board.grid).any(axis=1)] = np.inf
             lost = model.plain["weight"][i] - np.array([board.utility(i, t) for t in self._paces])[rung]
             tail = output * with_pace
-            decode += prices.time[j] * (after - share) * model.policy.window + prices.memory[j] * queue["kv_full"][i]
+            # The prices count on instances whose pace they wish, so that opening one costs nothing more.
+            begun = np.where(busy | (wish < 0), share, np.maximum(compute, read) / with_pace)
+            decode += prices.share[j] * (after - begun) + prices.memory[j] * queue["kv_full"][i]
+            decode += prices.batch[j, rung] * np.maximum(a, b)
+            decode += prices.share[j] * self._crowding(board, i, j)
             decode += lost + prices.delay * weight * tail
         else:
             rung, after, tail = board.plan.pace[j], share, np.zeros(len(j))
@@ -142,21 +167,25 @@ class Scout:
         deadline = np.minimum(queue["prefill_by"][i], late - tail)
         alone = 1.0 - other - share
         together = self._in_time(board, due, work, deadline, speed) & reach.prefills
-        prefill = np.where(reach.prefills, prices.time[j] * work, np.inf)
-        at = np.minimum(np.searchsorted(board.grid, deadline), len(board.grid) - 1)
+        at = np.searchsorted(board.grid, deadline)
+        prefill = np.where(reach.prefills, prices.work[j, at] * work, np.inf)
+        at = np.minimum(at, len(board.grid) - 1)
         with np.errstate(divide="ignore", invalid="ignore"):
             end = np.maximum(due[np.arange(len(j)), at] / np.maximum(alone, SLACK), ready) + work / np.maximum(
                 alone, SLACK
             )
         prefill += prices.delay * weight * end + prices.delay * model.instances.price[j] * work
-        fits = self._in_time(board, due, work, np.full(len(j), min(queue["prefill_by"][i], late)), alone)
         together &= np.isfinite(prefill) & np.isfinite(decode)
-        apart = np.where(fits & (queue["kv_prompt"][i] <= board.memory[j]), prefill, np.inf)
-        return (
-            _Look(prefill, decode, together, rung, fetch)
-            if not output
-            else _Look(np.where(together, prefill, apart), decode, together, rung, fetch)
-        )
+        return _Look(prefill, decode, together, rung, fetch, work, due, alone, tail)
+
+    def _crowding(self, board: Board, i: int, j: Ints) -> Floats:
+        """What one more takes of memory and batch, as a part of all the instance could do: more the fuller they are,
+        since time is worth nothing where memory is out."""
+        free, most = self.model.instances.free[j], self.model.instances.max_batch[j]
+        memory, batch = 1.0 - board.memory[j] / np.maximum(free, 1), 1.0 - board.sequences[j] / np.maximum(most, 1)
+        more = memory + self.model.plain["kv_full"][i] / np.maximum(free, 1)
+        joined = batch + self.model.plain["sequences"][i] / np.maximum(most, 1)
+        return np.asarray(more**4 - memory**4 + joined**4 - batch**4)
 
     def _in_time(self, board: Board, due: Floats, work: Floats, deadline: Floats, speed: Floats) -> Bools:
         rows = due + np.where(board.grid >= deadline[:, None], work[:, None], 0.0)
@@ -253,6 +282,10 @@ class _Look:
     together: Bools
     rung: Ints
     fetch: Ints
+    work: Floats
+    due: Floats
+    alone: Floats
+    tail: Floats
 
 
 def _least(score: Floats, most: int) -> list[int]:
@@ -265,7 +298,7 @@ def _least(score: Floats, most: int) -> list[int]:
     return [int(n) for n in near[np.argsort(score[near], kind="stable")][:most]]
 
 
-def _shared_blocks(model: BatchModel) -> dict[int, tuple[int, ...]]:
+def shared_blocks(model: BatchModel) -> dict[int, tuple[int, ...]]:
     """Request -> its leading blocks that another queued request has too, where there are any."""
     count: dict[int, int] = {}
     for blocks in model.holdings.blocks:

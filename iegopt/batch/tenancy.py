@@ -21,10 +21,8 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class Holding:
-    """What one request or running stage holds: its cell (level, tenant), bytes, and seconds per second.
-
-    ``waits``: a request that waits where it is not placed, and is not refused.
-    """
+    """What one request or running stage holds: its cell (level, tenant), bytes, seconds per second, and whether it
+    would wait if it were not placed."""
 
     level: int
     tenant: int
@@ -51,7 +49,7 @@ class Tenancy:
         self._quota = quotas * (1.0 + SHARE_TOLERANCE)
         for r in np.flatnonzero(placement.action != PREEMPT).tolist() if self.limited else ():
             at = int(placement.to[r] if placement.action[r] != KEEP else running.decode[r])
-            self.add(self.of_running(r, at, float(model.paces[placement.pace[at]])), queued=False)
+            self.add(self.of_running(r, at, float(model.paces[placement.pace[at]])))
 
     def of_running(self, r: int, q: int, tau: float) -> Holding:
         """What running stage ``r`` holds, decoding on ``q``."""
@@ -75,12 +73,12 @@ class Tenancy:
         waits = not self.model.alone.refused[i]
         return Holding(self.queue_level[i], queue["tenant"][i], memory, time, waits)
 
-    def add(self, holding: Holding, *, queued: bool, sign: int = 1) -> None:
+    def add(self, holding: Holding, sign: int = 1) -> None:
         cell = holding.level, holding.tenant
         self.sums[0][cell] += sign
         self.sums[1][cell] += sign * holding.memory
         self.sums[2][cell] += sign * holding.time
-        if queued and holding.waits:
+        if holding.waits:
             self.sums[3][cell] -= sign
 
     def allows(self, holding: Holding) -> bool:

@@ -57,7 +57,7 @@ def send_out(model: BatchModel, rule: str, *, speeds: bool = False) -> Placement
             held = tenancy.of_queued(i, p, q, tau, float(traffic.work[i, model.instances.kind[p]]))
             if not tenancy.allows(held):
                 continue
-            tenancy.add(held, queued=True)
+            tenancy.add(held)
         memory[q] -= queue["kv_full"][i]
         memory[p] -= here
         sequences[q] -= count
