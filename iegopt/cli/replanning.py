@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 __all__ = ["add_commands"]
 
+_FIRST_WARNINGS = 5
+
 
 def add_commands(commands: Commands) -> None:
     parser = commands.add_parser(
@@ -57,8 +59,10 @@ def _replan(arguments: argparse.Namespace) -> int:
     window = (policy or BatchPolicy()).window
     with busy(f"planning {len(snapshot.queue):,} requests of {snapshot.name} on {cluster.name}"):
         plan = Planner(cluster).replan(snapshot, policy, deadline_ms=arguments.deadline_ms, seed=arguments.seed)
-    for warning in plan.warnings:
+    for warning in plan.warnings[:_FIRST_WARNINGS]:
         note(plain(warning))
+    if len(plan.warnings) > _FIRST_WARNINGS:
+        note(f"{len(plan.warnings) - _FIRST_WARNINGS:,} more warnings, all of them in the answer with --json")
     if arguments.html is not None:
         from iegopt.cli.html.replan import replan_page
 

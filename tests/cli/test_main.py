@@ -16,7 +16,19 @@ from iegopt.cli import models, output
 from iegopt.errors import InternalError
 
 Run = Callable[..., Any]
-COMMANDS = ("plan", "replan", "explain", "solve", "verify", "compile", "generate", "schema", "models", "instances")
+COMMANDS = (
+    "plan",
+    "replan",
+    "queue",
+    "explain",
+    "solve",
+    "verify",
+    "compile",
+    "generate",
+    "schema",
+    "models",
+    "instances",
+)
 
 
 @pytest.mark.parametrize("command", COMMANDS)
