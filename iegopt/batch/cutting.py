@@ -67,8 +67,15 @@ class _Master:
 
         dual, (C, _, P) = self.dual, self.dual.shape
         R, K = dual.size, dual.groups
-        highs: Any = highspy.Highs()  # type: ignore[no-untyped-call]
-        highs.silent()
+
+        class Quiet(highspy.Highs):
+            """HiGHS prints a banner on stdout while it is made, unless it is told not to before its callbacks are."""
+
+            def enableCallbacks(self) -> None:
+                self.silent()
+                super().enableCallbacks()  # type: ignore[no-untyped-call]
+
+        highs: Any = Quiet()  # type: ignore[no-untyped-call]
         for name, value in (("threads", 1), ("time_limit", max(0.05, limit))):
             highs.setOptionValue(name, value)
         programme: Any = highspy.HighsLp()
