@@ -16,7 +16,7 @@ from iegopt.batch.cpsat_model import UTILITY, Variables, losses, make_variables,
 from iegopt.batch.placement import KEEP, MIGRATE, PREEMPT, Placement
 from iegopt.solvers.worker import serve
 
-__all__: list[str] = []
+__all__ = ["solve_levels"]
 
 Send = Callable[..., None]
 
@@ -32,15 +32,15 @@ def _work(job: CpsatJob, send: Send) -> None:
         if reason is not None:
             send("error", reason)
             return
-        _solve(job, send)
+        solve_levels(job, send)
     except Exception as error:  # noqa: BLE001 - the parent raises it again
         send("error", f"{type(error).__name__}: {error}")
     else:
         send("end")
 
 
-def _solve(job: CpsatJob, send: Send) -> None:
-    """One level after the other, each without losing any of those before."""
+def solve_levels(job: CpsatJob, send: Send) -> None:
+    """One level after the other, each without losing any of those before; sends ``found`` and ``proven``."""
     v = make_variables(job.model)
     add_limits(v)
     if job.hint is not None:
@@ -93,10 +93,8 @@ def _worth(v: Variables, level: int) -> Any:
     aside, moved = losses(model)
     for r in np.flatnonzero(model.running.priority == level).tolist():
         total.append(-ceil(float(aside[r]) * UTILITY) * v.aside[r])
-        for (n, j), x in v.move.items():
-            if n == r:
-                missed = ceil(float(model.running.weight[r]) * UTILITY)
-                total.append(-ceil(float(moved[r, j]) * UTILITY) * x - missed * v.late[r, j])
+        missed = ceil(float(model.running.weight[r]) * UTILITY)
+        total += [-ceil(float(moved[r, j]) * UTILITY) * v.move[r, j] - missed * v.late[r, j] for j in v.moves[r]]
     return sum(total) if total else v.phi[0] * 0
 
 

@@ -35,10 +35,8 @@ def add_limits(v: Variables) -> None:
 
 def _here(v: Variables, j: int) -> list[tuple[int, Any]]:
     """Running stages that may decode on an instance, and whether they do."""
-    running = v.model.running
-    found = [(r, 1 - v.aside[r] - sum(x for (n, _), x in v.move.items() if n == r)) for r in range(v.model.R)]
-    stay = [(r, x) for r, x in found if running.decode[r] == j]
-    return stay + [(r, x) for (r, to), x in v.move.items() if to == j]
+    stay = [(r, v.keep[r]) for r in np.flatnonzero(v.model.running.decode == j).tolist()]
+    return stay + [(r, v.move[r, j]) for r in v.moves_to[j]]
 
 
 def _memory(v: Variables, j: int) -> None:
@@ -46,9 +44,8 @@ def _memory(v: Variables, j: int) -> None:
     total: list[Any] = [int(queue.kv_full[i]) * v.decode[i, j] for i in v.at_decode[j]]
     total += [int(queue.kv_prompt[i]) * (v.prefill[i, j] - v.both.get((i, j), 0)) for i in v.at_prefill[j]]
     total += [int(running.kv_there[r]) * x for r, x in _here(v, j)]
-    for r in range(v.model.R):
-        if running.instance[r] == j and running.decode[r] != j:
-            total.append(int(running.kv_here[r]) * v.keep[r])
+    apart = np.flatnonzero((running.instance == j) & (running.decode != j)).tolist()
+    total += [int(running.kv_here[r]) * v.keep[r] for r in apart]
     v.cp.add(sum(total) <= int(v.model.instances.free[j]))
 
 
@@ -166,7 +163,7 @@ def _quotas(v: Variables) -> None:
         if np.isfinite(limits[1]):
             held = [int(queue.kv_full[i]) * v.placed[i] for i in mine]
             for i in mine:
-                apart = v.placed[i] - sum(x for (n, _), x in v.both.items() if n == i)
+                apart = v.placed[i] - sum(v.both[i, j] for j in v.boths[i])
                 held.append(int(queue.kv_prompt[i]) * apart)
             held += [int(running.kv_there[r]) * x for r, x in stays]
             held += [int(running.kv_here[r]) * v.keep[r] for r, _ in stays if running.instance[r] != running.decode[r]]
@@ -186,9 +183,10 @@ def _time_quota(v: Variables, mine: list[int], stays: list[int], most: int, some
     ]
     total += [ceil(float(running.prefill[r]) / window * QUOTA) * v.keep[r] for r in stays]
     places: list[tuple[Any, int, Any, int]]
-    places = [(x, j, queue, i) for (i, j), x in v.decode.items() if i in set(mine) and queue.output[i]]
+    decoding = {i for i in mine if queue.output[i]}
+    places = [(x, j, queue, i) for (i, j), x in v.decode.items() if i in decoding]
     places += [(v.keep[r], int(running.decode[r]), running, r) for r in stays if running.sequences[r]]
-    places += [(x, j, running, r) for (r, j), x in v.move.items() if r in set(stays)]
+    places += [(v.move[r, j], j, running, r) for r in stays for j in v.moves[r]]
     for place, j, of, n in places:
         part = max(float(of.step_compute[n, kind[j]]), float(of.step_read[n, kind[j]]))
         for t, tau in enumerate(model.paces.tolist()):

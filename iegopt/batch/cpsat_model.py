@@ -13,6 +13,7 @@ knows less than the evaluation, and never more:
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -87,11 +88,26 @@ class Variables:
     @cached_property
     def at_prefill(self) -> list[list[int]]:
         """(J,) requests that may prefill on every instance."""
-        return [[i for i in range(self.model.N) if (i, j) in self.prefill] for j in range(self.model.J)]
+        return _grouped([(j, i) for i, j in self.prefill], self.model.J)
 
     @cached_property
     def at_decode(self) -> list[list[int]]:
-        return [[i for i in range(self.model.N) if (i, j) in self.decode] for j in range(self.model.J)]
+        return _grouped([(j, i) for i, j in self.decode], self.model.J)
+
+    @cached_property
+    def moves(self) -> list[list[int]]:
+        """(R,) instances that a stage may move to."""
+        return _grouped(self.move, self.model.R)
+
+    @cached_property
+    def moves_to(self) -> list[list[int]]:
+        """(J,) stages that may move to every instance."""
+        return _grouped([(j, r) for r, j in self.move], self.model.J)
+
+    @cached_property
+    def boths(self) -> list[list[int]]:
+        """(N,) instances that may both prefill and decode a request."""
+        return _grouped(self.both, self.model.N)
 
     def paced(self, i: int) -> bool:
         """Whether a request's pace matters beyond its limit: it has an end, or is worth its pace."""
@@ -118,6 +134,14 @@ class Variables:
         return model.prefill.one(i, int(model.instances.kind[p]), held)
 
 
+def _grouped(pairs: Iterable[tuple[int, int]], count: int) -> list[list[int]]:
+    """The second of all pairs, by the first."""
+    found: list[list[int]] = [[] for _ in range(count)]
+    for first, second in pairs:
+        found[first].append(second)
+    return found
+
+
 def make_variables(model: BatchModel) -> Variables:
     """All variables, and what ties them together but for capacities."""
     v = Variables(model)
@@ -132,21 +156,22 @@ def make_variables(model: BatchModel) -> Variables:
         v.placed.append(cp.new_bool_var(f"placed {i}"))
         runs = model.prefill.runs[i, instances.kind] & instances.open
         decodes = bool(queue.output[i] > 0)
-        for j in np.flatnonzero(runs & instances.prefills & (instances.decodes | decodes)).tolist():
-            v.prefill[i, j] = cp.new_bool_var(f"prefill {i} {j}")
+        first = np.flatnonzero(runs & instances.prefills).tolist()
+        last = np.flatnonzero(runs & (instances.decodes if decodes else instances.prefills)).tolist()
+        p = {j: cp.new_bool_var(f"prefill {i} {j}") for j in first}
+        q = {j: cp.new_bool_var(f"decode {i} {j}") for j in last}
+        v.prefill.update({(i, j): x for j, x in p.items()})
+        v.decode.update({(i, j): x for j, x in q.items()})
+        for j in first:
             v.work[i, j], v.fetch[i, j] = _cheapest(model, i, j)
-        for j in np.flatnonzero(runs & (instances.decodes if decodes else instances.prefills)).tolist():
-            v.decode[i, j] = cp.new_bool_var(f"decode {i} {j}")
-        _tie(v, i, family)
+        _tie(v, i, p, q, family)
     _running(v)
     return v
 
 
-def _tie(v: Variables, i: int, family: Ints) -> None:
+def _tie(v: Variables, i: int, p: dict[int, Literal], q: dict[int, Literal], family: Ints) -> None:
     """A prefill and a decode of one family, or neither; both on one instance where nothing is decoded."""
     cp, queue = v.cp, v.model.queue
-    p = {j: x for (n, j), x in v.prefill.items() if n == i}
-    q = {j: x for (n, j), x in v.decode.items() if n == i}
     cp.add(sum(p.values()) == v.placed[i])
     cp.add(sum(q.values()) == v.placed[i])
     for member in {int(family[j]) for j in p.keys() | q.keys()}:
@@ -202,13 +227,15 @@ def _running(v: Variables) -> None:
         may = config.enabled and running.preempted[r] < config.max_preempt_per_request
         v.aside.append(cp.new_bool_var(f"aside {r}") if may else 0)
         at, to = int(running.instance[r]), int(running.decode[r])
+        moves: list[Literal] = []
         if policy.migration and not running.is_prefill[r]:
             open_there = instances.open & instances.decodes & (family == family[at])
             for j in np.flatnonzero(open_there).tolist():
                 if j != at:
                     v.move[r, j] = cp.new_bool_var(f"move {r} {j}")
+                    moves.append(v.move[r, j])
                     _move(v, r, j)
-        cp.add(v.keep[r] + v.aside[r] + sum(x for (n, _), x in v.move.items() if n == r) == 1)
+        cp.add(v.keep[r] + v.aside[r] + sum(moves) == 1)
         if may:
             first = np.flatnonzero(model.queue.priority <= running.priority[r] - config.min_priority_gap)
             there = [v.prefill[i, j] for i in first.tolist() for j in {at, to} if (i, j) in v.prefill]
