@@ -20,6 +20,8 @@ __all__ = ["DEFAULT_TIME_LIMIT", "after", "replan"]
 
 DEFAULT_TIME_LIMIT = 5.0
 """Seconds a plan may take where the caller sets no deadline."""
+AFTERWARDS = 2e-4
+"""Seconds that the answer and its verification take for each request and running stage."""
 
 
 def replan(
@@ -54,7 +56,8 @@ def replan(
         snapshot = after(previous, snapshot)
     policy = policy if policy is not None else BatchPolicy()
     model = build_model(cluster, snapshot, policy)
-    search = Search(model, clock)
+    # What follows the search takes its time too: the answer and its verification.
+    search = Search(model, clock.slice(clock.left - AFTERWARDS * (model.N + model.R)))
     search.run()
     bounds = {level: LevelBound(value, "lagrangian") for level, value in search.bounds.items()}
     plan = to_plan(model, search.best, search.outcome, solver="prices", seconds=clock.seconds, bounds=bounds)

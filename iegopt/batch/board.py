@@ -22,6 +22,8 @@ __all__ = ["Board"]
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 
+SLACK = 1e-7
+"""Rounding that the arrays allow, well above the exact trial's."""
 GRID = 8
 """Deadlines at which the work due is summed up per instance."""
 
@@ -37,6 +39,8 @@ class Board:
         Utility less losses by level, the levels ascending.
     grid (G,), due (J, G)
         Deadlines, and seconds of prefill due by them.
+    slack (J, G)
+        Seconds of prefill that fit in more by each of them, no decode added.
     compute, read, tau, tightest (J,)
         Rows of a step with their base, pace (∞ where nothing decodes), and the least limit on it.
     memory, sequences (J,)
@@ -57,7 +61,8 @@ class Board:
         self.compute, self.read = np.zeros(J), np.zeros(J)
         self.tau, self.tightest = np.zeros(J), np.zeros(J)
         self.memory, self.sequences = np.zeros(J, dtype=np.int64), np.zeros(J, dtype=np.int64)
-        self.due = np.zeros((J, len(self.grid)))
+        self.deadlines = self.grid.tolist()
+        self.due, self.slack = np.zeros((J, len(self.grid))), np.zeros((J, len(self.grid)))
         self.loss = preemption_costs(model).loss
         self._far: dict[int, list[int]] = {}
         running = model.running
@@ -284,6 +289,8 @@ class Board:
             self.due[j] = np.cumsum(work[:-1])
         else:
             self.due[j] = 0.0
+        left = (load.speed * (1.0 + SLACK) + SLACK) * self.grid - self.due[j]
+        self.slack[j] = np.minimum.accumulate(left[::-1])[::-1]
         if load.gains.keys() != self._seen[j]:
             for block in self._seen[j]:
                 self.gains[block].discard(j)

@@ -21,9 +21,9 @@ import numpy.typing as npt
 
 from iegopt.batch.losses import preemption_costs
 from iegopt.batch.model import BatchModel
-from iegopt.batch.scout import shared_blocks
+from iegopt.batch.sharing import shared_blocks
 
-__all__ = ["Classes", "Items", "classes_of", "queued_items", "running_items"]
+__all__ = ["Classes", "Items", "classes_of", "least_work", "queued_items", "running_items"]
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -164,7 +164,7 @@ def classes_of(model: BatchModel) -> Classes:
 def queued_items(model: BatchModel, classes: Classes) -> Items:
     """The queue's requests."""
     queue, kind, N = model.queue, classes.kind, model.N
-    work = _least_work(model, classes)
+    work = least_work(model, kind)
     runs = model.prefill.runs[:, kind].T
     decodes = queue.output > 0
     may_decode = runs & (classes.decodes[:, None] | ~decodes[None, :])
@@ -264,9 +264,9 @@ def running_items(model: BatchModel, classes: Classes) -> Items:
     return Items.joined([decodes, prefills])
 
 
-def _least_work(model: BatchModel, classes: Classes) -> Floats:
-    """(C, N) seconds with the most reuse that any instance or another request of the queue could give."""
-    every, kind = np.arange(model.N)[None, :], classes.kind[:, None]
+def least_work(model: BatchModel, kinds: Ints) -> Floats:
+    """(kinds, N) seconds on each with the most reuse that any instance or another request of the queue could give."""
+    every, kind = np.arange(model.N)[None, :], kinds[:, None]
     most = np.zeros(model.N, dtype=np.int64)
     holdings = model.holdings
     if len(holdings.tokens):

@@ -11,10 +11,20 @@ from iegopt.batch.board import Board
 from iegopt.batch.bound import Bound
 from iegopt.batch.dual import Dual
 from iegopt.batch.model import BatchModel
-from iegopt.batch.scout import Prices, Scout
+from iegopt.batch.reach import Prices
+from iegopt.batch.scout import Scout
 from iegopt.solvers.clock import Clock
 
-__all__ = ["PASSES", "dual_prices", "fill", "insert", "order_by_density", "plain_prices", "set_paces"]
+__all__ = [
+    "PASSES",
+    "dual_prices",
+    "fill",
+    "insert",
+    "order_by_density",
+    "place_as_planned",
+    "plain_prices",
+    "set_paces",
+]
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -48,6 +58,15 @@ def insert(board: Board, scout: Scout, i: int, prices: Prices, clock: Clock, *, 
         if board.place(i, place.prefill, place.decode, place.rung, place.fetch):
             return True
     return False
+
+
+def place_as_planned(board: Board, scout: Scout, i: int) -> bool:
+    """Place request ``i`` where an earlier plan put it, at the pace there or the slowest that it may have."""
+    queue = scout.model.queue
+    p, q = int(queue.planned_prefill[i]), int(queue.planned_decode[i])
+    own, now = scout.own_rung(i), int(board.plan.pace[q])
+    rungs = [now, own] if np.isfinite(board.tau[q]) else [own]
+    return any(board.place(i, p, q, rung) for rung in dict.fromkeys(rungs) if scout.may(i, p, q))
 
 
 def set_paces(board: Board, prices: Prices) -> None:

@@ -10,15 +10,26 @@ import numpy.typing as npt
 from iegopt.batch.board import Board
 from iegopt.batch.bound import Bound, descend, first_prices
 from iegopt.batch.bound_rows import Items, classes_of, queued_items, running_items
-from iegopt.batch.construct import dual_prices, even_prices, fill, order_by_density, plain_prices, set_paces
+from iegopt.batch.construct import (
+    dual_prices,
+    even_prices,
+    fill,
+    order_by_density,
+    place_as_planned,
+    plain_prices,
+    set_paces,
+)
 from iegopt.batch.cutting import cut
 from iegopt.batch.dual import Dual
 from iegopt.batch.model import BatchModel
 from iegopt.batch.outcome import Outcome
 from iegopt.batch.placement import Placement
+from iegopt.batch.reach import Prices
 from iegopt.batch.repair import repaired
+from iegopt.batch.rules.admitted import admit
+from iegopt.batch.rules.scores import RULES
 from iegopt.batch.schedule import evaluate
-from iegopt.batch.scout import Prices, Scout
+from iegopt.batch.scout import Scout
 from iegopt.solvers.clock import Clock
 
 __all__ = ["Search", "better"]
@@ -30,6 +41,10 @@ EPSILON = 1e-9
 """Relative difference of two objectives that counts."""
 GROUPS = 60
 """Groups of items whose uses the cutting planes tell apart."""
+SMALL = 50_000
+"""Requests times instances up to which rules are tried too."""
+LOOK, STEPS = 40, 100
+"""Steps of the bound to see whether a level has all it asks for, and to come near."""
 PARTS = (0.85, 0.7, 0.5, 0.3, 0.1)
 """Of the cluster, for prices where all of it has enough."""
 SCARCE = 0.97
@@ -65,26 +80,86 @@ class Search:
         self.full = {level: self._full(level) for level in self.levels}
 
     def run(self) -> None:
-        """Plan, bound, and plan again with the prices of the bounds."""
-        self._simple()
+        """Plan, with the prices of what is scarce where something is, bound, and improve."""
+        board = Board(self.model)
+        even = even_prices(self.model, board)
+        cost = self._cost(even)
+        small = self.model.N * self.model.J <= SMALL
+        self._keep_planned(even, cost)
+        scarce = self._scarcity() if self.classes.size and self.model.N else None
+        if small or scarce is None:
+            self._construct(Board(self.model), plain_prices(self.model, board), cost)
+        if scarce is not None:
+            self._priced(*scarce)
+        if self._all_placed():
+            self.bounds = dict(self.full)
+            return
+        if small:
+            self._construct(Board(self.model), even, cost)
+            self._by_rules()
+        for at in range(len(self.levels)):
+            self._bound(at, scarce)
+
+    def _all_placed(self) -> bool:
+        return not ((self.best.prefill < 0) & self.possible).any()
+
+    def _by_rules(self) -> None:
+        """What today's routers would do with admission, so that none of them does better."""
+        for rule in RULES:
+            if self.clock.left > 0.0:
+                self.offer(admit(self.model, rule, clock=self.clock))
+
+    def _keep_planned(self, prices: Prices, cost: Floats) -> None:
+        """What an earlier plan placed stays where it can; the rest as prices have it."""
+        queue = self.model.queue
+        if not (queue.planned_prefill >= 0).any():
+            return
+        board = Board(self.model)
+        for level in self.levels:
+            planned = np.flatnonzero((queue.priority == level) & (queue.planned_prefill >= 0))
+            for i in order_by_density(self.model, planned, cost[planned]).tolist():
+                place_as_planned(board, self.scout, i)
+        self._construct(board, prices, cost)
+
+    def _scarcity(self) -> tuple[Dual, Bound] | None:
+        """Dual and bound of the first level that cannot have all it asks for, none where every level can."""
+        above: dict[int, float | None] = {}
         for at, level in enumerate(self.levels):
-            have = float(self.outcome.objective[at])
-            if have >= self.full[level] - EPSILON * max(1.0, self.full[level]):
-                self.bounds[level] = self.full[level]
+            if not self.full[level]:
                 continue
-            dual = self._dual(at)
-            bound = descend(dual, have, self.clock, start=first_prices(dual, self.clock), steps=100)
+            dual = self._dual(at, above)
+            start = first_prices(dual, self.clock)
+            bound = descend(dual, 0.0, self.clock, start=start, steps=LOOK)
+            if bound.value < SCARCE * self.full[level]:
+                bound = descend(dual, 0.0, self.clock, start=bound.prices, steps=STEPS)
+                return dual, cut(dual, bound, self.clock)
+            above[level] = None
+        return None
+
+    def _bound(self, at: int, scarce: tuple[Dual, Bound] | None) -> None:
+        """Bound a level, the levels above it as the best plan has them; plan again where its prices say more."""
+        level = self.levels[at]
+        have = float(self.outcome.objective[at])
+        self.bounds[level] = self.full[level]
+        if have >= self.full[level] - EPSILON * max(1.0, self.full[level]) or self.clock.left <= 0.0:
+            return
+        dual = self._dual(at, self._above(at))
+        start = np.zeros(dual.size)
+        if scarce is not None:
+            start[: len(dual.scale)] = scarce[1].prices[: len(dual.scale)]
+            start[len(dual.scale) :] = 1.0
+        other = first_prices(dual, self.clock)
+        start = start if dual.at(start).value < dual.at(other).value else other
+        bound = cut(dual, descend(dual, have, self.clock, start=start, steps=STEPS), self.clock)
+        self.bounds[level] = min(bound.value, self.full[level])
+        for part in PARTS if scarce is None else ():
+            if bound.value < SCARCE * self.full[level] or self.clock.left <= 0.0:
+                break
+            dual = self._dual(at, self._above(at), part)
+            bound = descend(dual, 0.0, self.clock, start=first_prices(dual, self.clock), steps=STEPS)
             bound = cut(dual, bound, self.clock)
-            self.bounds[level] = min(bound.value, self.full[level])
-            for part in PARTS:
-                if self.clock.left <= 0.0:
-                    break
-                if bound.value < SCARCE * self.full[level]:
-                    self._priced(dual, bound)
-                    break
-                dual = self._dual(at, part)
-                bound = descend(dual, 0.0, self.clock, start=first_prices(dual, self.clock), steps=100)
-                bound = cut(dual, bound, self.clock)
+        if self.clock.left > 0.0 and (scarce is None or dual.level != scarce[0].level):
+            self._priced(dual, bound)
 
     def offer(self, plan: Placement) -> bool:
         """Take a plan if it is better."""
@@ -93,16 +168,6 @@ class Search:
             return False
         self.best, self.outcome = plan, outcome
         return True
-
-    def _simple(self) -> None:
-        """Plans without prices: where first tokens are soonest, and where work is least."""
-        board = Board(self.model)
-        even = even_prices(self.model, board)
-        cost = self._cost(even)
-        for prices in (plain_prices(self.model, board), even):
-            self._construct(Board(self.model), prices, cost)
-            if not (self.best.prefill < 0).any() or self.clock.left <= 0.0:
-                return
 
     def _construct(self, board: Board, prices: Prices, cost: Floats) -> None:
         """Fill a board level by level, and offer what comes of it."""
@@ -138,12 +203,16 @@ class Search:
             cost = time * self.scout.work + share * step + memory * queue.kv_full[:, None]
         return np.asarray(np.nan_to_num(cost, nan=np.inf).min(axis=1, initial=np.inf))
 
-    def _dual(self, at: int, part: float = 1.0) -> Dual:
-        """The dual of a level, those above keeping what they have."""
-        model = self.model
-        level, above = self.levels[at], {}
+    def _above(self, at: int) -> dict[int, float | None]:
+        """What the levels above one have; ``None``: all."""
+        above: dict[int, float | None] = {}
         for h, kept in zip(self.levels[:at], self.outcome.objective.tolist(), strict=False):
             above[h] = None if kept >= self.full[h] - EPSILON * max(1.0, self.full[h]) else kept
+        return above
+
+    def _dual(self, at: int, above: dict[int, float | None], part: float = 1.0) -> Dual:
+        """The dual of a level."""
+        model, level = self.model, self.levels[at]
         rows = np.flatnonzero(model.queue.priority <= level)
         items = Items.joined([self.queued.take(rows), self.running])
         return Dual(model, self.classes, items, self.grid, level, above, GROUPS, part)

@@ -15,8 +15,10 @@ import numpy.typing as npt
 
 from iegopt.batch.board import Board
 from iegopt.batch.model import BatchModel
+from iegopt.batch.reach import Prices, Reach, Reaches, least
+from iegopt.batch.sharing import shared_blocks
 
-__all__ = ["Place", "Prices", "Scout", "shared_blocks"]
+__all__ = ["Place", "Scout"]
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -37,43 +39,6 @@ class Place:
     score: float
 
 
-@dataclass(frozen=True, eq=False)
-class Prices:
-    """What resources are worth in utility.
-
-    Attributes
-    ----------
-    work (J, G + 1)
-        A second of prefill that is due by each of the board's deadlines; 0 after the last.
-    share, memory (J,)
-        All of an instance's time, and a byte.
-    batch (J, P)
-        A second of a step at each pace.
-    wish (J,)
-        Pace of an instance where nothing decodes yet, −1 without one.
-    delay
-        A second of weighted delay.
-    """
-
-    work: Floats
-    share: Floats
-    memory: Floats
-    batch: Floats
-    wish: Ints
-    delay: float
-
-
-@dataclass(frozen=True, eq=False)
-class _Reach:
-    """Instances that run a request: those that prefill, and for each whether it decodes."""
-
-    instance: Ints
-    kind: Ints
-    prefills: Bools
-    decodes: Bools
-    family: Ints
-
-
 class Scout:
     """Places of the requests of one model."""
 
@@ -81,30 +46,23 @@ class Scout:
         self.model = model
         every = np.arange(model.N)
         self.work = model.prefill.seconds(every[:, None], np.arange(model.K)[None, :])
-        rows, self._group = np.unique(model.prefill.runs, axis=0, return_inverse=True)
-        self._group = self._group.reshape(-1)
-        self._reaches = [self._reach(row) for row in rows]
+        self.reaches = Reaches(model)
         self._shared = shared_blocks(model)
         config = model.policy.kv_transfer_config
         # Part of a transfer that is sure to be seen: what a prefill hides is not known before it is placed.
         self._seen = 0.0 if config is not None and config.overlap_compute else 1.0
 
-    def _reach(self, row: Bools) -> _Reach:
-        at = self.model.instances
-        j = np.flatnonzero(at.open & row[at.kind] & (at.prefills | at.decodes))
-        return _Reach(j, at.kind[j], at.prefills[j], at.decodes[j], self.model.kinds.family[at.kind[j]])
-
     def places(self, board: Board, i: int, prices: Prices, *, most: int = 6) -> Iterator[Place]:
         """The most promising places of request ``i``, best first: at most ``most`` that prefill and decode in one
         place, and as many that do not, merged by what they cost."""
-        reach = self._reaches[self._group[i]]
+        reach = self.reaches.near(board, i, prices)
         if not len(reach.instance):
             return
         look = self._look(board, i, reach, prices)
         together = look.prefill + look.decode
         together[~look.together] = np.inf
         found = []
-        for n in _least(together, most):
+        for n in least(together, most):
             j = int(reach.instance[n])
             found.append(Place(j, j, int(look.rung[n]), int(look.fetch[n]), float(together[n])))
         if self.model.plain["output"][i] and len(reach.instance) > 1:
@@ -112,13 +70,13 @@ class Scout:
             found.sort(key=lambda place: place.score)
         yield from found
 
-    def _apart(self, board: Board, i: int, reach: _Reach, look: _Look, prices: Prices, best: float) -> list[Place]:
+    def _apart(self, board: Board, i: int, reach: Reach, look: _Look, prices: Prices, best: float) -> list[Place]:
         """Pairs of the cheapest prefills and decodes, where they beat the best single place."""
         queue, at, j = self.model.plain, self.model.instances, reach.instance
         found = []
         size = queue["wire_per_token"][i] * queue["prompt"][i]
         room = queue["kv_prompt"][i] <= board.memory[j]
-        for q in _least(look.decode, 3):
+        for q in least(look.decode, 3):
             b = int(j[q])
             way = at.latency[j, b] + size * at.seconds_per_byte[j, b]
             by = np.minimum(queue["prefill_by"][i], queue["e2e"][i] - look.tail[q] - way * self._seen)
@@ -126,12 +84,12 @@ class Scout:
             fits = room & (reach.family == reach.family[q]) & (j != b)
             fits &= self._in_time(board, look.due, look.work, by, look.alone)
             cost = np.where(fits & (cost + look.decode[q] < best), cost, np.inf)
-            for p in _least(cost, 3):
+            for p in least(cost, 3):
                 score = float(cost[p] + look.decode[q])
                 found.append(Place(int(j[p]), b, int(look.rung[q]), int(look.fetch[p]), score))
         return found
 
-    def _look(self, board: Board, i: int, reach: _Reach, prices: Prices) -> _Look:
+    def _look(self, board: Board, i: int, reach: Reach, prices: Prices) -> _Look:
         """Cost of prefilling and of decoding request ``i`` at every instance in reach, ∞ where it cannot."""
         model, queue, j, k = self.model, self.model.plain, reach.instance, reach.kind
         other, weight, output = model.instances.other[j], queue["weight"][i], queue["output"][i]
@@ -141,7 +99,7 @@ class Scout:
         share = np.where(busy, np.maximum(compute, read) / tau, 0.0)
         late = queue["e2e"][i]
         if output:
-            own = self._own_rung(i)
+            own = self.own_rung(i)
             slow = ~busy | (tau > queue["itl"][i])
             wish = prices.wish[j]
             rung = np.where(slow, np.where(busy | (wish < 0), own, np.minimum(wish, own)), board.plan.pace[j])
@@ -196,7 +154,7 @@ class Scout:
     def _paces(self) -> Floats:
         return self.model.paces
 
-    def _own_rung(self, i: int) -> int:
+    def own_rung(self, i: int) -> int:
         """The slowest pace that the request may have where it is the first to decode; at least the fastest."""
         model, queue = self.model, self.model.plain
         limit = queue["itl"][i]
@@ -206,7 +164,16 @@ class Scout:
             limit = min(limit, 0.8 * queue["e2e"][i] / queue["output"][i])
         return max(0, int(np.searchsorted(model.paces, limit * (1.0 + 1e-9), side="right")) - 1)
 
-    def _works(self, board: Board, i: int, reach: _Reach) -> tuple[Floats, Ints, Floats]:
+    def may(self, i: int, p: int, q: int) -> bool:
+        """Whether request ``i`` may prefill on one instance and decode on another, apart from all limits."""
+        at, family = self.model.instances, self.model.kinds.family
+        a, b = int(at.kind[p]), int(at.kind[q])
+        runs = self.model.prefill.runs[i, a] and family[a] == family[b] and at.open[p] and at.open[q]
+        if not self.model.plain["output"][i]:
+            return bool(runs and p == q and at.prefills[p])
+        return bool(runs and at.prefills[p] and at.decodes[q])
+
+    def _works(self, board: Board, i: int, reach: Reach) -> tuple[Floats, Ints, Floats]:
         """Seconds of the prefill at every instance in reach with what is there, what the plan leaves or a fetch
         brings, the holder fetched from (−1: none), and when it may start."""
         model, j, k = self.model, reach.instance, reach.kind
@@ -241,7 +208,7 @@ class Scout:
         return np.asarray(np.array(seconds, dtype=float)[inverse.reshape(-1)])
 
     def _try_fetch(
-        self, i: int, h: int, tokens: int, read: float, reach: _Reach, own: Ints, work: Floats, fetch: Ints,
+        self, i: int, h: int, tokens: int, read: float, reach: Reach, own: Ints, work: Floats, fetch: Ints,
         ready: Floats,
     ) -> None:  # fmt: skip
         """Fetch from ``h`` wherever that makes first tokens earlier; ``work``, ``fetch``, ``ready`` are changed."""
@@ -286,27 +253,3 @@ class _Look:
     due: Floats
     alone: Floats
     tail: Floats
-
-
-def _least(score: Floats, most: int) -> list[int]:
-    """The rows of the least finite scores, ascending; ties by row."""
-    if len(score) > 4 * most:
-        near = np.flatnonzero(score <= np.partition(score, most - 1)[most - 1])
-    else:
-        near = np.arange(len(score))
-    near = near[np.isfinite(score[near])]
-    return [int(n) for n in near[np.argsort(score[near], kind="stable")][:most]]
-
-
-def shared_blocks(model: BatchModel) -> dict[int, tuple[int, ...]]:
-    """Request -> its leading blocks that another queued request has too, where there are any."""
-    count: dict[int, int] = {}
-    for blocks in model.holdings.blocks:
-        for block in blocks:
-            count[block] = count.get(block, 0) + 1
-    found = {}
-    for i, blocks in enumerate(model.holdings.blocks):
-        run = next((depth for depth, block in enumerate(blocks) if count[block] < 2), len(blocks))
-        if run:
-            found[i] = blocks[:run]
-    return found
