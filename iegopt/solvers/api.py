@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import time
+from collections.abc import Callable
 
 import numpy as np
 import numpy.typing as npt
@@ -15,9 +17,10 @@ from iegopt.solvers.brute import Brute
 from iegopt.solvers.cpsat import CpSat
 from iegopt.solvers.exact.prices import PricesSolver
 from iegopt.solvers.exact.tree import TreeSolver
+from iegopt.solvers.incumbent import Improvement, Incumbent
 from iegopt.solvers.milp import Milp
 from iegopt.solvers.protocol import Solver
-from iegopt.solvers.result import OPTIMALITY_GAP, Params, Result, Status
+from iegopt.solvers.result import OPTIMALITY_GAP, Params, Report, Result, Status
 from iegopt.solvers.search.greedy import GreedySolver
 from iegopt.solvers.search.local import LocalSolver
 from iegopt.solvers.timetable import timetable
@@ -44,10 +47,14 @@ def solve(
     solver: str = "auto",
     params: Params | None = None,
     hint: npt.NDArray[np.int64] | None = None,
+    *,
+    on_improvement: Callable[[Improvement], None] | None = None,
 ) -> Result:
     """Solve with one of ``SOLVERS`` and verify the answer.
 
     A feasible ``hint`` (V,) is never lost: where the solver ends with less, the hint is the answer.
+    ``on_improvement`` is called with every better plan and bound as it is found, those of the answer included.
+    An exception that it raises ends the solve.
 
     Raises
     ------
@@ -67,11 +74,26 @@ def solve(
     if reason is not None:
         raise UnsupportedProblem(f"{solver} cannot solve this problem: {reason}")
     hint_value = None if hint is None else _value_of_hint(problem, hint)
-    result = chosen.solve(problem, params if params is not None else Params(), hint)
+    params = params if params is not None else Params()
+    if on_improvement is not None:
+        watched = _watched(problem, solver, hint if hint_value is not None else None, on_improvement)
+        params = dataclasses.replace(params, report=watched)
+    result = chosen.solve(problem, params, hint)
     _verify(problem, result)
+    if on_improvement is not None:
+        params.report(result.choice, result.bound, result.proof, result.start)
     if hint is None or hint_value is None:
         return result
     return _keep_hint(problem, result, np.asarray(hint, dtype=np.int64), hint_value)
+
+
+def _watched(
+    problem: Problem, solver: str, hint: npt.NDArray[np.int64] | None, on_improvement: Callable[[Improvement], None]
+) -> Report:
+    """A report that passes on what is better than all before, its plans checked and priced."""
+    began = time.perf_counter()
+    best = Incumbent(problem, solver, hint, lambda *_: on_improvement(best.improvement(time.perf_counter() - began)))
+    return best.take
 
 
 def _verify(problem: Problem, result: Result) -> None:

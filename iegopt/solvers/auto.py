@@ -34,6 +34,7 @@ from iegopt.solvers.cpsat import CpSat
 from iegopt.solvers.exact.messages import Messages
 from iegopt.solvers.exact.relaxation import relaxation, spanning_forest
 from iegopt.solvers.exact.tree import relaxed_result
+from iegopt.solvers.incumbent import of_restricted
 from iegopt.solvers.killable import run_killable
 from iegopt.solvers.result import OPTIMALITY_GAP, Params, Result, Status, relative_gap
 from iegopt.solvers.search.greedy import Best, backtrack_fitting, plan_without_time, usable_hint
@@ -117,7 +118,8 @@ def _finish(mask: npt.NDArray[np.bool_], done: Result, params: Params, clock: Cl
             if reason is not None:
                 return dataclasses.replace(done, seconds=clock.seconds, note=f"{note}; no cpsat: {reason}")
             grace = round(_ENGINE_GRACE * clock.left, 2)
-            engine = dataclasses.replace(params, time_limit=clock.left - grace)
+            told = of_restricted(params.report, kept)
+            engine = dataclasses.replace(params, time_limit=clock.left - grace, report=told)
             result = run_killable(_CPSAT, small, engine, hint, solver="cpsat", grace=grace)
     except BackendError as error:
         return dataclasses.replace(done, seconds=clock.seconds, note=f"{note}; {error}")

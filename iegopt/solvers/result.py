@@ -12,10 +12,18 @@ import numpy.typing as npt
 
 from iegopt.errors import InputError
 
-__all__ = ["OPTIMALITY_GAP", "Params", "Result", "Status", "relative_gap"]
+__all__ = ["OPTIMALITY_GAP", "Params", "Report", "Result", "Status", "relative_gap", "unheard"]
 
 OPTIMALITY_GAP = 1e-6
 """``optimal`` means proven to this relative gap (the instance contract)."""
+
+
+Report = Callable[..., None]
+"""Receives (plan or ``None``, bound in ticks or ``None``, what proved the bound[, start times]) as a solver runs."""
+
+
+def unheard(*_: object) -> None:
+    """The report to nobody."""
 
 
 class Status(StrEnum):
@@ -36,7 +44,8 @@ class Params:
     """Limits and knobs shared by all solvers.
 
     ``time_limit`` is in seconds, ``None`` for none. ``log`` receives progress lines. ``check`` makes
-    delta evaluations recompute in full and compare.
+    delta evaluations recompute in full and compare. ``report`` receives plans and bounds as they are found, those that
+    are better than all before, and some that are not; an exception that it raises ends the solve.
 
     Raises
     ------
@@ -49,6 +58,7 @@ class Params:
     seed: int = 0
     log: Callable[[str], None] | None = None
     check: bool = False
+    report: Report = unheard
 
     def __post_init__(self) -> None:
         if self.time_limit is not None and not self.time_limit >= 0:

@@ -53,8 +53,9 @@ class Steps:
         self.steps = [note]
         self.search: PricedSearch | None = None
         self.no_prices = unpriceable(self.problem)
-        self.near = Neighbourhoods(self.problem, self.rng)
+        self.near = Neighbourhoods(self.problem, self.rng, params.report)
         self.kicks = 0
+        params.report(None if first is None else first[1], self.bound, self.proof)
 
     @property
     def closed(self) -> bool:
@@ -74,6 +75,7 @@ class Steps:
         """Keep a plan where it is better."""
         if self.best is None or plan[0] < self.best[0]:
             self.best = plan
+            self.params.report(plan[1], None, None)
 
     def construct(self) -> None:
         """Step 3."""
@@ -96,7 +98,8 @@ class Steps:
         if not self._time_for_prices(mask):
             return
         needs = self._pricing_needs(mask)
-        search = PricedSearch(self.problem, mask, self.best, self.clock.slice(self.clock.left - needs))
+        until = self.clock.slice(self.clock.left - needs)
+        search = PricedSearch(self.problem, mask, self.best, until, report=self.params.report)
         search.bound_root()
         search.clock = self.clock
         self.search = search
@@ -123,8 +126,10 @@ class Steps:
     def find_feasible(self) -> None:
         """Repair walks, where there is no plan yet."""
         if self.best is None and not self.closed and self.share.left > 0:
-            self.best = search_feasible(self.relaxed, self.share, self.rng, self.params.check)
-            self.steps.append("repair" if self.best is not None else "repair found no plan")
+            found = search_feasible(self.relaxed, self.share, self.rng, self.params.check)
+            if found is not None:
+                self.take(found)
+            self.steps.append("repair" if found is not None else "repair found no plan")
 
     def eliminate(self) -> None:
         """Step 5: options above the plan at hand are in no better one, so the lesser of both is a bound."""
@@ -140,6 +145,7 @@ class Steps:
         bound = found.value if self.best is None else min(found.value, self.best[0])
         if self.bound is None or bound > self.bound:
             self.bound, self.proof = bound, f"elimination (width {found.width})"
+            self.params.report(None, self.bound, self.proof)
         self.steps.append(f"elimination over {int(mask.sum())} of {len(mask)} options")
 
     def take_turns(self, to_the_end: bool, search_most: float) -> None:
@@ -195,7 +201,8 @@ class Steps:
 
     def _kick(self, clock: Clock) -> None:
         if self.best is not None and clock.left > 0:
-            self.best, kicks = improve(self.relaxed, self.best, clock, self.rng, self.params.check)
+            params = self.params
+            self.best, kicks = improve(self.relaxed, self.best, clock, self.rng, params.check, params.report)
             self.kicks += kicks
 
     def result(self) -> Result:

@@ -7,6 +7,7 @@ import numpy.typing as npt
 
 from iegopt.problem.arrays import Problem
 from iegopt.solvers.evaluate import feasible, objective
+from iegopt.solvers.result import Report, unheard
 
 __all__ = ["BestPlan"]
 
@@ -22,13 +23,16 @@ class BestPlan:
         (objective, plan) to beat, or ``None``.
     above
         Ticks above the objective of any plan.
+    report
+        Receives every better plan.
     """
 
-    def __init__(self, problem: Problem, best: tuple[int, Ints] | None, above: int) -> None:
+    def __init__(self, problem: Problem, best: tuple[int, Ints] | None, above: int, report: Report = unheard) -> None:
         self.problem = problem
         self.value: int | None = None if best is None else best[0]
         self.plan: Ints | None = None if best is None else best[1]
         self._above = above
+        self._report = report
         self._seen: set[bytes] = set()
 
     @property
@@ -43,7 +47,10 @@ class BestPlan:
             return False
         self._seen.add(seen)
         value = objective(self.problem, plan)
-        return value < self.upper and feasible(self.problem, plan) and self.take((value, plan))
+        if value >= self.upper or not feasible(self.problem, plan):
+            return False
+        self._report(plan, None, None)
+        return self.take((value, plan))
 
     def take(self, best: tuple[int, Ints]) -> bool:
         """Take a feasible (objective, plan) where it is better."""

@@ -18,12 +18,15 @@ from iegopt.solvers.exact.branching import Branching, propagate
 from iegopt.solvers.exact.candidates import Candidates, above_any_plan, candidates
 from iegopt.solvers.exact.messages import UNREACHABLE
 from iegopt.solvers.exact.pricing import Priced, Pricing, no_split, split_rows
+from iegopt.solvers.result import Report, unheard
 
-__all__ = ["PricedSearch"]
+__all__ = ["PRICES_PROOF", "PricedSearch"]
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
+
+PRICES_PROOF = "capacity prices"
 
 _PHASES, _FIRST_STEPS, _STEPS = 12, (1, 6), 14
 """Phases of the root at most, steps in its first ones, and steps in every other phase and node."""
@@ -65,6 +68,8 @@ class PricedSearch(BestPlan):
         (objective, plan) to beat, or ``None``.
     price (D,)
         To start from, as in the attribute: the prices of a solve on nearly the same cluster save steps.
+    report
+        Receives every better plan and bound as it is found.
 
     Attributes
     ----------
@@ -85,8 +90,9 @@ class PricedSearch(BestPlan):
         best: tuple[int, Ints] | None,
         clock: Clock,
         price: Floats | None = None,
+        report: Report = unheard,
     ) -> None:
-        super().__init__(problem, best, above_any_plan(problem, mask))
+        super().__init__(problem, best, above_any_plan(problem, mask), report)
         self.clock = clock
         self.price = np.zeros(problem.topology.D) if price is None else price.copy()
         self.marginals = np.where(mask, -UNREACHABLE, UNREACHABLE)
@@ -138,6 +144,8 @@ class PricedSearch(BestPlan):
             for plan in beam(c, priced.passed, 0, _ROOT_WIDTH)[:_PRICED_PLANS]:
                 self._offer(c)(plan)
             self._raise_marginals(c, keep, priced.marginals[:, 0])
+            if bound > before:
+                self._tell(min(bound, self.upper))
             if bound >= min(self.upper, UNREACHABLE // 2):
                 return
             keep = propagate(c, keep & (self.marginals[c.option] < self.upper))
@@ -192,6 +200,7 @@ class PricedSearch(BestPlan):
 
         Ends early where the next node would take more than is left of the time of the whole search.
         """
+        before = -UNREACHABLE
         while self._open and clock.left > 0:
             first = self._open[0]
             if self.clock.left < self._pace * int(first.keep.sum()) * len(first.children):
@@ -218,6 +227,14 @@ class PricedSearch(BestPlan):
                 self._bound(jobs)
                 self._pace = max(1e-9, (clock.seconds - begun) / cells)
             self._doing.clear()
+            bound = self.bound
+            if bound is not None and bound > before:
+                self._tell(bound)
+                before = bound
+
+    def _tell(self, bound: int) -> None:
+        if bound < UNREACHABLE // 2:  # beyond, it says that there is no plan
+            self._report(None, bound, PRICES_PROOF)
 
     def _single(self, keep: Bools) -> bool:
         """Whether a node has one plan only; it is then offered."""

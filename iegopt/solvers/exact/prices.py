@@ -14,17 +14,16 @@ import numpy.typing as npt
 
 from iegopt.problem.arrays import Problem
 from iegopt.solvers.clock import Clock
-from iegopt.solvers.exact.bounding import PricedSearch
+from iegopt.solvers.exact.bounding import PRICES_PROOF, PricedSearch
 from iegopt.solvers.exact.candidates import table_cells
 from iegopt.solvers.exact.messages import UNREACHABLE
 from iegopt.solvers.exact.relaxation import relaxation
 from iegopt.solvers.exact.tree import relaxed_result
 from iegopt.solvers.result import OPTIMALITY_GAP, Params, Result, Status, relative_gap
 from iegopt.solvers.search.greedy import first_plans, usable_hint
+from iegopt.solvers.search.outcome import relaxation_proof
 
 __all__ = ["PRICES_PROOF", "PricesSolver", "unpriceable"]
-
-PRICES_PROOF = "capacity prices"
 
 _MOST_CELLS = 16_000_000
 """Pairs of options of edges that do not follow the topology tree, 128 MB."""
@@ -48,8 +47,9 @@ class PricesSolver:
         best = usable_hint(problem, hint)
         for plan in first_plans(relaxed, clock.slice(1.0), random.Random(params.seed), params.check):
             best = plan if best is None else min(best, plan, key=lambda each: each[0])
+            params.report(best[1], relaxed.bound, relaxation_proof(relaxed))
         mask = problem.allowed if best is None else relaxed.prune(best[0])
-        search = PricedSearch(problem, mask, best, clock)
+        search = PricedSearch(problem, mask, best, clock, report=params.report)
         search.bound_root()
         search.explore(clock)
         return search_result(search, self.name, clock)

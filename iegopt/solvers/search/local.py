@@ -20,10 +20,10 @@ from iegopt.problem.arrays import Problem
 from iegopt.solvers.clock import Clock
 from iegopt.solvers.exact.relaxation import Relaxation, relaxation
 from iegopt.solvers.exact.tree import relaxed_result
-from iegopt.solvers.result import Params, Result, Status
+from iegopt.solvers.result import Params, Report, Result, Status, unheard
 from iegopt.solvers.search.greedy import Best, construct, first_plans, plan_without_time, usable_hint
 from iegopt.solvers.search.moves import Move, best_shift, cheapest_by_site, gathers, swaps
-from iegopt.solvers.search.outcome import outcome
+from iegopt.solvers.search.outcome import outcome, relaxation_proof
 from iegopt.solvers.search.repair import repair
 from iegopt.solvers.search.state import State
 from iegopt.solvers.timed.solve import solve_timed
@@ -59,11 +59,12 @@ class LocalSolver:
         best = usable_hint(problem, hint)
         for plan in first_plans(relaxed, clock, rng, params.check):
             best = plan if best is None else min(best, plan, key=lambda each: each[0])
+            params.report(best[1], relaxed.bound, relaxation_proof(relaxed))
         if best is None:
             best = search_feasible(relaxed, clock, rng, params.check)
         rounds = 0
         if best is not None:
-            best, rounds = improve(relaxed, best, clock, rng, params.check)
+            best, rounds = improve(relaxed, best, clock, rng, params.check, params.report)
         return outcome(relaxed, best, self.name, clock, f"{rounds} kicks")
 
 
@@ -81,8 +82,13 @@ def search_feasible(relaxed: Relaxation, clock: Clock, rng: random.Random, check
     return None
 
 
-def improve(relaxed: Relaxation, best: Best, clock: Clock, rng: random.Random, check: bool) -> tuple[Best, int]:
-    """Search from a feasible plan until the clock ends or the bound is met; returns the best plan and the kicks."""
+def improve(
+    relaxed: Relaxation, best: Best, clock: Clock, rng: random.Random, check: bool, report: Report = unheard
+) -> tuple[Best, int]:
+    """Search from a feasible plan until the clock ends or the bound is met; returns the best plan and the kicks.
+
+    ``report`` receives every better plan.
+    """
     problem, bound = relaxed.problem, relaxed.bound
     state = State(problem, relaxed.messages, check)
     kicks = 0
@@ -95,6 +101,7 @@ def improve(relaxed: Relaxation, best: Best, clock: Clock, rng: random.Random, c
     begun, length = clock.seconds, max(clock.left, 1e-9)
     if state.value < best[0]:
         best = state.value, state.plan()
+        report(best[1], None, None)
     while clock.left > 0 and best[0] != bound and problem.V > 0:
         kicks += 1
         before, before_value = state.plan(), state.value
@@ -104,6 +111,7 @@ def improve(relaxed: Relaxation, best: Best, clock: Clock, rng: random.Random, c
             neighbourhood.descend(touched, clock)
             if state.value < best[0]:
                 best = state.value, state.plan()
+                report(best[1], None, None)
         slack = _SLACK * max(0.0, 1.0 - (clock.seconds - begun) / length) * rng.random()
         if not fine or state.value > before_value + slack * abs(before_value):
             state.adopt(before)

@@ -20,7 +20,7 @@ from iegopt.problem.arrays import NO_LIMIT, Problem
 from iegopt.problem.transfer import edge_ticks
 from iegopt.solvers.clock import Clock
 from iegopt.solvers.evaluate import affinity_holds, device_load
-from iegopt.solvers.result import OPTIMALITY_GAP
+from iegopt.solvers.result import OPTIMALITY_GAP, Report, unheard
 from iegopt.solvers.timed.bound import MakespanBound
 from iegopt.solvers.timetable import Timetable, peak_load, planned, urgency
 
@@ -137,12 +137,18 @@ def construct(price: Pricer, bound: MakespanBound, *, eager: bool) -> Found:
 
 
 def improve(
-    price: Pricer, first: Found, clock: Clock, rng: random.Random, least: int, patience: int | None
+    price: Pricer,
+    first: Found,
+    clock: Clock,
+    rng: random.Random,
+    least: int,
+    patience: int | None,
+    report: Report = unheard,
 ) -> tuple[Found, int]:
     """The best plan that the search comes by, and how many moves it made.
 
     It ends with the clock, at a plan proven optimal by the bound ``least`` (ticks), or after ``patience`` moves
-    without a better plan.
+    without a better plan. ``report`` receives every better plan that keeps all constraints.
     """
     moves = _Moves(price.problem, rng)
     best = current = first
@@ -163,6 +169,8 @@ def improve(
         astray += 1
         if current.better_than(best):
             best, astray, stale = current, 0, 0
+            if best.broken == 0:
+                report(best.choice, None, None, best.table.start if price.problem.no_overlap else None)
         elif astray > _ASTRAY:
             current, astray = best, 0
     return best, count

@@ -17,7 +17,7 @@ from iegopt.solvers.evaluate import feasible
 from iegopt.solvers.exact.elimination import eliminate
 from iegopt.solvers.exact.relaxation import Relaxation, relaxation
 from iegopt.solvers.exact.tree import relaxed_result
-from iegopt.solvers.incumbent import no_option
+from iegopt.solvers.incumbent import no_option, of_restricted
 from iegopt.solvers.killable import run_killable
 from iegopt.solvers.result import OPTIMALITY_GAP, Params, Result, Status, relative_gap
 from iegopt.solvers.timed.bound import MakespanBound, makespan_bound, surviving
@@ -75,11 +75,14 @@ def solve_timed(
             known = min(found.value + problem.makespan_cost(bound.least), best.value)
             least, proof = max((least, proof), (known, "elimination and least makespan"))
             best = min(best, price(found.choice), key=lambda plan: (plan.broken, plan.value))
+    params.report(best.choice if best.broken == 0 else None, least, proof, _start(problem, best))
     note = "list scheduling"
     if search:
         share = min(_SEARCH_SHARE * clock.left, _SEARCH_MOST) if engine and clock.left > _ENGINE_NEEDS else clock.left
         patience = _PATIENCE * problem.V if engine else None
-        best, moves = improve(price, best, clock.slice(share), random.Random(params.seed), least, patience)
+        best, moves = improve(
+            price, best, clock.slice(share), random.Random(params.seed), least, patience, params.report
+        )
         note = f"list scheduling; {moves} moves of local search"
     done = _result(problem, best, (least, proof), solver, clock, note)
     if engine and done.status is not Status.OPTIMAL and clock.left > _ENGINE_NEEDS:
@@ -115,12 +118,17 @@ def _result(
     problem: Problem, best: Found, known: tuple[int, str] | None, solver: str, clock: Clock, note: str
 ) -> Result:
     least, proof = (None, None) if known is None else known
-    start = best.table.start if problem.no_overlap else None
+    start = _start(problem, best)
     if best.broken > 0 or not feasible(problem, best.choice, start):
         note = f"no feasible plan found: {note}"
         return Result(Status.UNKNOWN, None, None, least, proof, solver, clock.seconds, note)
     status = _status(best.value, least)
     return Result(status, best.choice, best.value, least, proof, solver, clock.seconds, note, start=start)
+
+
+def _start(problem: Problem, plan: Found) -> Ints | None:
+    """Start times where they are part of an answer."""
+    return plan.table.start if problem.no_overlap else None
 
 
 def _with_engine(relaxed: Relaxation, bound: MakespanBound, done: Result, params: Params, clock: Clock) -> Result:
@@ -137,7 +145,8 @@ def _with_engine(relaxed: Relaxation, bound: MakespanBound, done: Result, params
         return dataclasses.replace(done, seconds=clock.seconds, note=f"{note}; no cpsat: {reason}")
     grace = round(_ENGINE_GRACE * clock.left, 2)
     hint = None if done.choice is None else np.searchsorted(kept, done.choice)
-    inner = dataclasses.replace(params, time_limit=clock.left - grace)
+    told = of_restricted(params.report, kept)
+    inner = dataclasses.replace(params, time_limit=clock.left - grace, report=told)
     try:
         found = run_killable("iegopt.solvers.cpsat.solver:run", small, inner, hint, solver="cpsat", grace=grace)
     except BackendError as error:
