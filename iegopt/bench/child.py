@@ -50,6 +50,8 @@ def _work(message: tuple[Any, ...], send: Send) -> None:
             send("ready")
         else:
             _run(send, *content)
+    except MemoryError:
+        send("error", "out of memory")
     except Exception as error:  # noqa: BLE001 - it becomes a row of the results
         send("error", " ".join(f"{type(error).__name__}: {error}".split()))
 

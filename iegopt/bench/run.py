@@ -19,6 +19,7 @@ from iegopt.bench.engines import engine, missing
 from iegopt.bench.environment import environment
 from iegopt.bench.instances import BenchInstance, expand
 from iegopt.bench.journal import Document, Journal
+from iegopt.bench.lock import RunLock
 from iegopt.bench.process import EngineProcess, Outcome, Point
 from iegopt.bench.rows import failed, row_of
 from iegopt.errors import IegoptError, InputError
@@ -72,12 +73,14 @@ def tasks_of(suite: SuiteSpec, base: Path, patterns: Sequence[str] = ()) -> list
 
 
 def _ordered(suite: SuiteSpec, instances: list[BenchInstance]) -> Iterator[Task]:
+    limits = sorted({limit for entry in suite.solvers for limit in entry.limits or suite.limits})
     for instance in instances:
-        for limit in suite.limits:
+        for limit in limits:
             for seed in suite.seeds:
                 for repetition in range(suite.repetitions):
                     for entry in suite.solvers:
-                        yield Task(instance, entry, limit, seed, repetition)
+                        if limit in (entry.limits or suite.limits):
+                            yield Task(instance, entry, limit, seed, repetition)
 
 
 def run_suite(
@@ -95,12 +98,15 @@ def run_suite(
     Raises
     ------
     InputError
-        As ``tasks_of`` and ``Journal``.
+        As ``tasks_of``, ``Journal`` and ``RunLock``.
     """
     tasks = tasks_of(suite, base, patterns)
     session = {"command": command, **environment()}
     processes: dict[str, EngineProcess] = {}
-    with Journal(results, suite.model_dump(mode="json"), session, resume=resume) as journal:
+    with (
+        RunLock(results),
+        Journal(results, suite.model_dump(mode="json"), session, resume=resume) as journal,
+    ):
         done = {_key(row): row for row in journal.rows}
         loaded: tuple[str, Problem | None, bytes, str | None] = ("", None, b"", None)
         try:

@@ -130,11 +130,15 @@ class InstancesSpec(Spec):
 
 
 class SolverEntry(Spec):
-    """A solver or peer, and the entry before it whose plan of the same round it starts from."""
+    """A solver or peer, and the entry before it whose plan of the same round it starts from.
+
+    ``limits`` are its own, where it does not run with those of the suite: a reference may have more time.
+    """
 
     solver: Name
     hint: Name | None = None
     label: Name | None = None
+    limits: _Limits | None = None
 
     @property
     def name(self) -> str:
@@ -163,11 +167,14 @@ class SuiteSpec(Spec):
 
     @model_validator(mode="after")
     def _hints_come_first(self) -> Self:
-        known: list[str] = []
+        known: dict[str, tuple[float, ...]] = {}
         for entry in self.solvers:
             if entry.name in known:
                 raise ValueError(f"solver {entry.name} stands twice: give one a label")
             if entry.hint is not None and entry.hint not in known:
                 raise ValueError(f"hint {entry.hint} of {entry.solver}: expected a solver that stands before it")
-            known.append(entry.name)
+            limits = entry.limits or self.limits
+            if entry.hint is not None and not set(limits) <= set(known[entry.hint]):
+                raise ValueError(f"limits of {entry.name}: expected some of those of {entry.hint}, its hint")
+            known[entry.name] = limits
         return self
