@@ -46,8 +46,18 @@ def add_commands(commands: Commands) -> None:
     report.add_argument("results", metavar="RESULTS.json", help="what bench run wrote")
     report.add_argument("--html", metavar="FILE", help="write a page with tables and charts")
     report.add_argument("--png", metavar="FILE", help="write the charts as a picture (needs matplotlib)")
+    report.add_argument("--markdown", metavar="FILE", help="write the claims and tables as Markdown")
     report.add_argument("--json", action="store_true", help="the table as one JSON object on stdout")
     report.set_defaults(run=_report)
+
+    small = actions.add_parser(
+        "compact",
+        help="results small enough to commit",
+        description="Leave out what no report reads: plans, and most points of long trajectories.",
+    )
+    small.add_argument("results", metavar="RESULTS.json", help="what bench run wrote")
+    small.add_argument("-o", "--output", required=True, metavar="SMALL.json", help="where the small results go")
+    small.set_defaults(run=_compact)
 
 
 def _run(arguments: argparse.Namespace) -> int:
@@ -96,18 +106,21 @@ def _progress() -> Iterator[Observer]:
 
 def _report(arguments: argparse.Namespace) -> int:
     from iegopt.bench.charts import charts
+    from iegopt.bench.claims import claims
     from iegopt.bench.journal import read_results
-    from iegopt.bench.metrics import contradictions
+    from iegopt.bench.metrics import contradictions, main_limit
     from iegopt.bench.report import summary
     from iegopt.cli import bench_rows
 
-    for path in (arguments.html, arguments.png):
+    for path in (arguments.html, arguments.png, arguments.markdown):
         check_output(path)
     document = read_results(Path(arguments.results))
     lines = summary(document)
     found = contradictions(document["rows"])
     facts = bench_rows.facts(document, found)
-    parts = [*bench_rows.family_tables(lines), bench_rows.remarks(lines)]
+    told = claims(document)
+    parts = [bench_rows.claim_table(told), bench_rows.comparison(lines, main_limit(document["rows"]))]
+    parts += [*bench_rows.family_tables(lines), bench_rows.remarks(lines)]
     parts = [part for part in parts if part.cells]
     if arguments.html:
         from iegopt.cli.html.bench import bench_page
@@ -119,10 +132,30 @@ def _report(arguments: argparse.Namespace) -> int:
 
         with writing(arguments.png):
             write_png(charts(document), Path(arguments.png))
+    if arguments.markdown:
+        from iegopt.cli.bench_markdown import bench_markdown
+
+        with writing(arguments.markdown):
+            Path(arguments.markdown).write_text(bench_markdown(parts, facts), encoding="utf-8")
     if arguments.json:
-        print_json({"lines": [vars(line) for line in lines], "contradictions": found, **_head(document)})
+        said = [vars(claim) for claim in told]
+        print_json(
+            {"claims": said, "lines": [vars(line) for line in lines], "contradictions": found, **_head(document)}
+        )
     else:
         show(*facts, *map(_table, parts))
+    return 0
+
+
+def _compact(arguments: argparse.Namespace) -> int:
+    from iegopt.bench.compact import compact
+    from iegopt.bench.journal import read_results, write_results
+    from iegopt.cli.bench_rows import PACKAGES
+
+    check_output(arguments.output)
+    document = read_results(Path(arguments.results))
+    with writing(arguments.output):
+        write_results(Path(arguments.output), compact(document, PACKAGES))
     return 0
 
 

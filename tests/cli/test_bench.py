@@ -35,9 +35,11 @@ def test_a_report_has_a_table_per_family_and_the_reasons(iegopt: Callable[..., R
     assert (ran.code, ran.err) == (0, "")
     assert "8 runs of suite hand, 2 threads, 2026-01-02T03:04:05+00:00" in ran.out
     cells = [re.split(r"\s{2,}", line.strip()) for line in ran.out.splitlines()]
-    assert ["x", "2", "2", "1", "2.5 %", "2.5 %", "–", "0.281", "4.5 s", "7 B", "–"] in cells
-    assert ["z", "2", "0", "0", "–", "∞", "–", "1.000", "5 s", "–", "–"] in cells
+    assert ["x", "2", "2", "1 (50 %)", "∞", "2.5 %", "5 %", "∞", "–", "0.281", "4.5 s", "7 B", "–"] in cells
+    assert ["z", "2", "0", "0 (0 %)", "∞", "∞", "∞", "∞", "–", "1.000", "5 s", "–", "–"] in cells
     assert ["f", "10 s", "w", "2 × unsupported: no edges"] in cells
+    assert ["family", "x", "y", "z"] in cells
+    assert ["f", "+2.5 % (1/2 proved)", "+10.1 %", "no plan"] in cells
 
 
 def test_a_report_as_json_is_one_object(iegopt: Callable[..., Ran], results: Path) -> None:
@@ -57,6 +59,22 @@ def test_a_page_fetches_nothing_and_escapes_what_it_shows(
     assert not re.search(r"https?://|src=|url\(|@import|<script", text)
     assert "&lt;b&gt;Chip&lt;/b&gt;" in text
     assert "<b>Chip" not in text
+
+
+def test_markdown_escapes_what_it_shows(iegopt: Callable[..., Ran], results: Path, tmp_path: Path) -> None:
+    assert iegopt("bench", "report", results, "--markdown", tmp_path / "r.md").code == 0
+    text = (tmp_path / "r.md").read_text(encoding="utf-8")
+    assert "\\<b\\>Chip\\</b\\>" in text
+    assert "| family | x | y | z |\n| --- | --: | --: | --: |\n| f | +2.5 % (1/2 proved) | +10.1 % | no plan |" in text
+
+
+def test_compact_results_are_results(iegopt: Callable[..., Ran], results: Path, tmp_path: Path) -> None:
+    assert iegopt("bench", "compact", results, "-o", tmp_path / "small.json").code == 0
+    thick, thin = (iegopt("bench", "report", path, "--json").out for path in (results, tmp_path / "small.json"))
+    assert json.loads(thick)["claims"] == json.loads(thin)["claims"]
+    assert json.loads(thick)["lines"] == json.loads(thin)["lines"]
+    ran = iegopt("bench", "compact", results, "-o", tmp_path / "none" / "small.json")
+    assert "there is no folder" in ran.error_line
 
 
 def test_without_matplotlib_a_picture_is_refused_in_one_line(
