@@ -119,7 +119,7 @@ def _report(arguments: argparse.Namespace) -> int:
     found = contradictions(document["rows"])
     facts = bench_rows.facts(document, found)
     told = claims(document)
-    parts = [bench_rows.claim_table(told), bench_rows.comparison(lines, main_limit(document["rows"]))]
+    parts = [bench_rows.claim_table(told), *bench_rows.comparisons(lines, main_limit(document["rows"]))]
     parts += [*bench_rows.family_tables(lines), bench_rows.remarks(lines)]
     parts = [part for part in parts if part.cells]
     if arguments.html:

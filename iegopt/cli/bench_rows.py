@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from iegopt.cli.format import NONE, data, percent, plain, seconds
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from iegopt.bench.claims import Claim
     from iegopt.bench.report import Line
 
-__all__ = ["PACKAGES", "claim_table", "comparison", "facts", "family_tables", "outcome", "remarks"]
+__all__ = ["PACKAGES", "claim_table", "comparisons", "facts", "family_tables", "outcome", "remarks"]
 
 PACKAGES = ("iegopt", "ortools", "highspy", "numpy", "pytoulbar2", "anrg-saga")
 """Those whose versions a report tells."""
@@ -29,25 +29,32 @@ def claim_table(found: Sequence[Claim]) -> Rows:
     return Rows("Claims", ("claim", "holds", "figures"), cells)
 
 
-def comparison(lines: Sequence[Line], limit: float) -> Rows:
-    """A row a family, a column a solver: what was reached within the main limit."""
+def comparisons(lines: Sequence[Line], limit: float) -> list[Rows]:
+    """A row a family, a column a solver: what was reached within the main limit, and what was proven."""
     own = [line for line in lines if line.limit == limit]
     solvers = list(dict.fromkeys(line.solver for line in own if line.runs))
     families = list(dict.fromkeys(line.family for line in own))
     at = {(line.family, line.solver): line for line in own}
-    cells = tuple(
-        (plain(family), *(_reached(at.get((family, solver))) for solver in solvers))
-        for family in families
-        if any((family, solver) in at for solver in solvers)
-    )
-    title = f"Time to proof, else gap to the best known, {seconds(limit)}"
-    return Rows(title, ("family", *(f"{plain(solver)}|" for solver in solvers)), cells)
+    heads = ("family", *(f"{plain(solver)}|" for solver in solvers))
+
+    def table(title: str, cell: Callable[[Line], str]) -> Rows:
+        cells = (
+            (
+                plain(family),
+                *(cell(line) if (line := at.get((family, solver))) and line.runs else NONE for solver in solvers),
+            )
+            for family in families
+        )
+        return Rows(f"{title}, {seconds(limit)}", heads, tuple(cells) if solvers else ())
+
+    return [
+        table("Time to proof, else median gap to the best known", _reached),
+        table("Median gap that is proven", lambda line: percent(line.proven_gap)),
+    ]
 
 
-def _reached(line: Line | None) -> str:
-    """Seconds where all is proven, else the median gap and how much is; a dash where it could not state any."""
-    if line is None or line.runs == 0:
-        return NONE
+def _reached(line: Line) -> str:
+    """Seconds where all is proven, else the median gap and how much is."""
     if line.proved == line.runs:
         return seconds(line.seconds)
     if line.plans == 0:

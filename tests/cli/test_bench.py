@@ -11,7 +11,9 @@ from typing import Any
 
 import pytest
 
-from tests.bench.test_metrics import ROWS
+from iegopt.bench.charts import Chart, Series, charts
+from iegopt.cli.html.chart import draw_chart
+from tests.bench.test_metrics import ROWS, row
 from tests.cli.conftest import Ran
 
 SESSION = {
@@ -125,3 +127,21 @@ def test_a_run_tells_its_steps_on_stderr_and_writes_results(iegopt: Callable[...
     assert (ran.code, ran.out) == (0, "")
     assert ran.error_line.startswith("[1/1] chain-3x4-slack-s0:tree:1s  optimal ")
     assert json.loads((tmp_path / "r.json").read_text())["rows"][0]["status"] == "optimal"
+
+
+def test_gaps_have_a_logarithmic_axis_with_powers_of_ten() -> None:
+    line = Series("x", 0, (0.001, 0.1, 1.0), (1.0, 0.01, 0.0))
+    drawn = draw_chart(Chart("gaps", "seconds", "gap", 0.001, 10.0, 1e-4, 1.0, (line,)))
+    assert re.findall(r">([\d.e-]+ %)<", drawn) == ["0.01 %", "0.1 %", "1 %", "10 %", "100 %"]
+    (path,) = re.findall(r'd="M52.0 ([^"]+)" fill="none"', drawn)
+    top, middle, base = (float(y) for y in re.findall(r"(?:^|V)([\d.]+)", path))
+    assert middle == pytest.approx((top + base) / 2, abs=0.1)  # 1 % lies midway between 100 % and 0.01 %
+    assert base == pytest.approx(260.0)
+
+
+def test_a_summary_of_hinted_solvers_is_in_the_profile_of_proofs_alone() -> None:
+    hinted = row("y", 100, hint="x", status="optimal", bound=100, seconds=1.0) | {"solver": "y+x"}
+    drawn = charts({"rows": [*ROWS, hinted]})
+    assert [chart.title for chart in drawn if any(line.name == "y+x" for line in chart.series)] == [
+        "Time to proof, limit 10 s"
+    ]  # fmt: skip
