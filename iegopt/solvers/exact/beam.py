@@ -51,17 +51,16 @@ def beam(c: Candidates, passed: Passed, own: int, width: int) -> Ints:
         regret = passed.upward[v][:, own][None, :]
         parent, edge = c.forest.parent[v], c.forest.edge[v]
         if parent >= 0:
-            link, up = c.links[edge], passed.sent[v]
-            assert link is not None
+            link, up = passed.link(edge).of_node(own), passed.sent[v]
             assert up is not None
             at = chosen[:, parent]
             regret = regret + link.rows(at, c.ends[edge][0] == parent) - up[at, own][:, None]
         total = score[:, None] + regret
         for e, other, forward in around[v]:
             if chosen[0, other] >= 0:
-                link = c.links[e]
-                assert link is not None
-                total = total + link.rows(chosen[:, other], forward)
+                between = c.links[e]
+                assert between is not None
+                total = total + between.rows(chosen[:, other], forward)
         fits = np.ones(total.shape, dtype=np.bool_)
         for devices in c.devices[:, part]:
             fits &= free[:, devices] >= c.share[part]

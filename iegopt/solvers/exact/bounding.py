@@ -52,6 +52,7 @@ class _Node:
     bound: int
     number: int
     price: Floats = field(compare=False)
+    toll: Floats = field(compare=False)
     split: tuple[Ints, ...] = field(compare=False)
     keep: Bools = field(compare=False)
     children: list[tuple[int, Bools]] = field(compare=False)
@@ -127,6 +128,7 @@ class PricedSearch(BestPlan):
         self.nodes = 1
         keep = propagate(c, np.ones(len(c.option), dtype=np.bool_))
         price, split = np.append(self.price[c.used], 0.0)[:, None], tuple(no_split(c, 1))
+        toll = np.zeros((0, 1))
         bound = -UNREACHABLE
         for phase in range(phases):
             if keep is None:
@@ -137,10 +139,11 @@ class PricedSearch(BestPlan):
             before, upper = bound, self.upper
             early = phase < len(_FIRST_STEPS)
             steps = _FIRST_STEPS[phase] if early else _STEPS
-            pricing = Pricing(c, keep[:, None], price, split)
+            pricing = Pricing(c, keep[:, None], price, split, toll)
             priced = pricing.run(lambda: self.upper, steps, _ROOT_DECAY**phase, self._offer(c), self._late)
             self.price[c.used] = priced.price[:-1, 0]
-            price, split, bound = priced.price, priced.split, max(bound, int(priced.bound[0]))
+            price, toll, split = priced.price, priced.toll, priced.split
+            bound = max(bound, int(priced.bound[0]))
             for plan in beam(c, priced.passed, 0, _ROOT_WIDTH)[:_PRICED_PLANS]:
                 self._offer(c)(plan)
             self._raise_marginals(c, keep, priced.marginals[:, 0])
@@ -163,7 +166,7 @@ class PricedSearch(BestPlan):
 
     def _narrow(self, wide: Candidates, left: Bools, priced: Priced, bound: int) -> None:
         """Lay out the root again over the options that survive its own pruning."""
-        self._c = c = candidates(self.problem, self._mask(wide.option[left]))
+        self._c = c = candidates(self.problem, self._mask(wide.option[left]), wide.rows)
         self._branching = Branching.of(c)
         price = np.append(priced.price[np.searchsorted(wide.used, c.used)], [[0.0]], axis=0)
         split = split_rows(wide, priced.split, left)
@@ -171,7 +174,8 @@ class PricedSearch(BestPlan):
         if self._single(whole):
             return
         children = self._branching.children(whole, priced.mass[left, 0])
-        self._open = [_Node(bound, next(self._number), price[:, 0], tuple(p[:, 0] for p in split), whole, children)]
+        toll, split_ = priced.toll[:, 0], tuple(p[:, 0] for p in split)
+        self._open = [_Node(bound, next(self._number), price[:, 0], toll, split_, whole, children)]
 
     def _mask(self, options: Ints) -> Bools:
         mask = np.zeros(len(self.problem.options.site), dtype=np.bool_)
@@ -181,7 +185,7 @@ class PricedSearch(BestPlan):
     @property
     def priced(self) -> bool:
         """Whether any capacity had a price at the root when it was left."""
-        return any(bool((node.price > 0).any()) for node in self._open)
+        return any(bool((node.price > 0).any() or (node.toll > 0).any()) for node in self._open)
 
     def offer_best(self, best: tuple[int, Ints] | None) -> None:
         """Take a feasible (objective, plan) found elsewhere where it is better."""
@@ -252,7 +256,8 @@ class PricedSearch(BestPlan):
             np.stack([node.split[i][union[self._source(i)]] for _, node in jobs], axis=-1)
             for i in range(len(c.forest.dropped))
         ]
-        pricing = Pricing(c, keep[union], price, split)
+        toll = np.concatenate([c.rows.padded(node.toll[:, None]) for _, node in jobs], axis=1)
+        pricing = Pricing(c, keep[union], price, split, toll)
         priced = pricing.run(lambda: self.upper, _STEPS, _LENGTH, self._offer(c), self._late)
         self.nodes += len(jobs)
         alive = np.flatnonzero(priced.bound < self.upper)
@@ -289,8 +294,8 @@ class PricedSearch(BestPlan):
         if left is None or self._single(left):
             return
         children = self._branching.children(left, mass)
-        price = priced.price[:, column].copy()
-        heapq.heappush(self._open, _Node(bound, next(self._number), price, split, left, children))
+        price, toll = priced.price[:, column].copy(), priced.toll[:, column].copy()
+        heapq.heappush(self._open, _Node(bound, next(self._number), price, toll, split, left, children))
 
     def _source(self, i: int) -> slice:
         """Options of the source of the i-th edge that closes a cycle."""

@@ -1,4 +1,4 @@
-"""Solver ``prices``: branch and bound on capacity as prices; what closes instances whose memory is tight.
+"""Solver ``prices``: branch and bound on memory, deadlines and budget as prices; what closes tight limits.
 
 The relaxation prunes with a first plan; priced bounds (``pricing.py``) prune again and find better plans by beam search
 (``beam.py``); what is left is split by where stages stand (``branching.py``) until the gap is closed or the time is up.

@@ -9,6 +9,7 @@ model). An option above the best known plan is in no better one.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -21,7 +22,7 @@ from iegopt.problem.arrays import Problem
 from iegopt.solvers.clock import Clock
 from iegopt.solvers.exact.messages import UNREACHABLE, Messages
 
-__all__ = ["Forest", "Relaxation", "prune", "relaxation", "spanning_forest"]
+__all__ = ["Forest", "Relaxation", "kruskal", "prune", "relaxation", "spanning_forest"]
 
 Ints = npt.NDArray[np.int64]
 
@@ -143,9 +144,15 @@ def prune(problem: Problem, upper_bound: int) -> npt.NDArray[np.bool_]:
 
 
 def spanning_forest(problem: Problem) -> Forest:
-    """Spanning forest of the heaviest edges (bytes · weight); Kruskal. Edges of weight 0 cost nothing: left out."""
+    """Spanning forest of the heaviest edges (bytes · weight). Edges of weight 0 cost nothing: left out."""
     edges = problem.edges
-    source, target = edges.source.tolist(), edges.target.tolist()
+    ends = list(zip(edges.source.tolist(), edges.target.tolist(), strict=True))
+    return kruskal(problem, ends, np.where(edges.weight == 0, -1.0, edges.bytes * edges.weight))
+
+
+def kruskal(problem: Problem, ends: Sequence[tuple[int, int]], weight: npt.ArrayLike) -> Forest:
+    """Spanning forest of the heaviest pairs of stages; those of negative weight are left out (Kruskal, 1956)."""
+    weights = np.asarray(weight, dtype=np.float64)
     leader = list(range(problem.V))
 
     def find(v: int) -> int:
@@ -156,10 +163,10 @@ def spanning_forest(problem: Problem) -> Forest:
 
     neighbours: list[list[tuple[int, int]]] = [[] for _ in range(problem.V)]
     dropped: list[int] = []
-    for e in np.argsort(-edges.bytes * edges.weight, kind="stable").tolist():
-        if edges.weight[e] == 0:
+    for e in np.argsort(-weights, kind="stable").tolist():
+        if weights[e] < 0:
             continue
-        u, v = source[e], target[e]
+        u, v = ends[e]
         a, b = find(u), find(v)
         if a == b:
             dropped.append(e)
