@@ -73,6 +73,11 @@ class Topology:
         """(S,) the width by which transfers between equal gangs divide: 1 without parallel shards."""
         return self.width if self.parallel_shards else np.ones_like(self.width)
 
+    @cached_property
+    def all_links(self) -> tuple[Floats, Floats]:
+        """Latency and seconds per byte of every link: the groups of the lowest level first, WAN last."""
+        return np.concatenate(self.latency), np.concatenate(self.seconds_per_byte)
+
     def devices_of(self, site: int) -> Ints:
         return self.device_index[self.device_ptr[site] : self.device_ptr[site + 1]]
 

@@ -14,6 +14,7 @@ from iegopt.errors import InputError, InternalError, UnsupportedProblem
 from iegopt.problem.arrays import Problem
 from iegopt.solvers.auto import AutoSolver
 from iegopt.solvers.brute import Brute
+from iegopt.solvers.clock import punctual
 from iegopt.solvers.cpsat import CpSat
 from iegopt.solvers.exact.prices import PricesSolver
 from iegopt.solvers.exact.tree import TreeSolver
@@ -23,6 +24,7 @@ from iegopt.solvers.protocol import Solver
 from iegopt.solvers.result import OPTIMALITY_GAP, Params, Report, Result, Status
 from iegopt.solvers.search.greedy import GreedySolver
 from iegopt.solvers.search.local import LocalSolver
+from iegopt.solvers.seconds import verification_seconds
 from iegopt.solvers.timetable import timetable
 from iegopt.verify.assignment import check_assignment
 
@@ -52,7 +54,8 @@ def solve(
 ) -> Result:
     """Solve with one of ``SOLVERS`` and verify the answer.
 
-    A feasible ``hint`` (V,) is never lost: where the solver ends with less, the hint is the answer.
+    A feasible ``hint`` (V,) is never lost: where the solver ends with less, the hint is the answer. The time limit
+    counts from the call to the verified answer.
     ``on_improvement`` is called with every better plan and bound as it is found, those of the answer included.
     An exception that it raises ends the solve.
 
@@ -65,6 +68,7 @@ def solve(
     InternalError
         The answer breaks a constraint, or its objective, bound or status is wrong.
     """
+    start = time.perf_counter()
     if solver not in SOLVERS:
         close = difflib.get_close_matches(solver, SOLVERS, n=1)
         guess = f"Maybe {close[0]}?" if close else f"Known: {', '.join(SOLVERS)}"
@@ -73,18 +77,22 @@ def solve(
     reason = chosen.supports(problem)
     if reason is not None:
         raise UnsupportedProblem(f"{solver} cannot solve this problem: {reason}")
-    hint_value = None if hint is None else _value_of_hint(problem, hint)
     params = params if params is not None else Params()
-    if on_improvement is not None:
-        watched = _watched(problem, solver, hint if hint_value is not None else None, on_improvement)
-        params = dataclasses.replace(params, report=watched)
-    result = chosen.solve(problem, params, hint)
-    _verify(problem, result)
-    if on_improvement is not None:
-        params.report(result.choice, result.bound, result.proof, result.start)
-    if hint is None or hint_value is None:
-        return result
-    return _keep_hint(problem, result, np.asarray(hint, dtype=np.int64), hint_value)
+    with punctual(params.time_limit):
+        hint_value = None if hint is None else _value_of_hint(problem, hint)
+        if on_improvement is not None:
+            watched = _watched(problem, solver, hint if hint_value is not None else None, on_improvement)
+            params = dataclasses.replace(params, report=watched)
+        if params.time_limit is not None:
+            left = params.time_limit - (time.perf_counter() - start) - verification_seconds(problem)
+            params = dataclasses.replace(params, time_limit=max(0.0, left))
+        result = chosen.solve(problem, params, hint)
+        _verify(problem, result)
+        if on_improvement is not None:
+            params.report(result.choice, result.bound, result.proof, result.start)
+        if hint is None or hint_value is None:
+            return result
+        return _keep_hint(problem, result, np.asarray(hint, dtype=np.int64), hint_value)
 
 
 def _watched(

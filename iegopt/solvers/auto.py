@@ -1,6 +1,7 @@
 """Solver ``auto``: every step that pays, under one clock, and the best of them.
 
-1. Best fit along the graph without look-ahead, where the limit may end before the relaxation is solved.
+1. Best fit over a sample of promising sites, where the limit is short: a plan in about a millisecond,
+   whatever the size. What follows is begun only where its time is left.
 2. The relaxation: where no shared limit binds on a forest, its choice is optimal and all is done, in the order of a
    millisecond.
 3. Constructions and repair.
@@ -31,14 +32,15 @@ from iegopt.problem.restrict import restrict
 from iegopt.solvers.brute import Brute
 from iegopt.solvers.clock import Clock
 from iegopt.solvers.cpsat import CpSat
-from iegopt.solvers.exact.messages import Messages
-from iegopt.solvers.exact.relaxation import relaxation, spanning_forest
+from iegopt.solvers.exact.relaxation import relaxation
 from iegopt.solvers.exact.tree import relaxed_result
 from iegopt.solvers.incumbent import of_restricted
 from iegopt.solvers.killable import run_killable
 from iegopt.solvers.result import OPTIMALITY_GAP, Params, Result, Status, relative_gap
-from iegopt.solvers.search.greedy import Best, backtrack_fitting, plan_without_time, usable_hint
+from iegopt.solvers.search.greedy import Best, plan_without_time, usable_hint
 from iegopt.solvers.search.outcome import outcome
+from iegopt.solvers.search.quick import quick_plan
+from iegopt.solvers.seconds import relaxation_seconds
 from iegopt.solvers.steps import Steps
 from iegopt.solvers.timed.solve import solve_timed
 
@@ -49,6 +51,8 @@ _CPSAT = "iegopt.solvers.cpsat.solver:run"
 
 DEFAULT_LIMIT = 60.0
 """Seconds, where no limit is given."""
+_SHORT = 4.0
+"""Multiple of the relaxation's time up to which a limit is short: a quick plan comes first."""
 _ENUMERATION_NEEDS, _ENGINE_NEEDS = 0.02, 0.8
 """Seconds that must be left for trying all combinations, and for an engine, to be worth the start."""
 _COMBINATION_NEEDS = 2.5e-6
@@ -76,9 +80,12 @@ class AutoSolver:
             hint = plan_without_time(problem, params, hint)
             return solve_timed(problem, params, hint, self.name, clock, search=True, engine=True)
         first = usable_hint(problem, hint)
-        if first is None and clock.limit < _relaxation_seconds(problem):
-            first = _without_look_ahead(problem, clock)
-        relaxed = relaxation(problem, clock)
+        needs = relaxation_seconds(problem)
+        if clock.limit < _SHORT * needs:
+            quick = quick_plan(problem, clock)
+            first = min((plan for plan in (first, quick) if plan is not None), key=lambda plan: plan[0], default=None)
+        begin = clock.left > (needs if first is not None else 0.0)
+        relaxed = relaxation(problem, clock) if begin else None
         if relaxed is None:
             return _before_relaxation(first, clock)
         proven = relaxed_result(relaxed, self.name, clock.start)
@@ -150,20 +157,10 @@ def _enumerable(problem: Problem, mask: npt.NDArray[np.bool_], clock: Clock) -> 
     return bool(few and clock.left > _ENUMERATION_NEEDS + _COMBINATION_NEEDS * combinations * problem.V)
 
 
-def _relaxation_seconds(problem: Problem) -> float:
-    """Roughly what the relaxation takes, as measured on one core of a server."""
-    return 1.25 * (problem.E * (3e-5 + 2.2e-8 * problem.topology.S) + 1e-8 * len(problem.options.site))
-
-
-def _without_look_ahead(problem: Problem, clock: Clock) -> Best | None:
-    """Best fit along the graph by costs alone."""
-    costs = [problem.options.cost[problem.options.of(v)] for v in range(problem.V)]
-    return backtrack_fitting(problem, Messages(problem), spanning_forest(problem), costs, clock)
-
-
 def _before_relaxation(best: Best | None, clock: Clock) -> Result:
-    """The clock ended before anything was proven."""
-    note = "the time limit came before the relaxation was solved"
+    """The clock left no time to prove anything."""
+    note = "best fit over a sample of sites; no bound: the time limit is too short for the relaxation"
     if best is None:
+        note = "the time limit came before a plan was found or the relaxation was solved"
         return Result(Status.UNKNOWN, None, None, None, None, "auto", clock.seconds, note)
     return Result(Status.FEASIBLE, best[1], best[0], None, None, "auto", clock.seconds, note)

@@ -12,6 +12,7 @@ from iegopt.problem.arrays import NO_LIMIT, Problem
 from iegopt.solvers.clock import Clock
 from iegopt.solvers.evaluate import feasible, objective
 from iegopt.solvers.exact.bounding import PricedSearch
+from iegopt.solvers.exact.candidates import table_cells
 from iegopt.solvers.exact.elimination import eliminate
 from iegopt.solvers.exact.neighbourhood import Neighbourhoods
 from iegopt.solvers.exact.prices import PRICES_PROOF, unpriceable
@@ -20,11 +21,13 @@ from iegopt.solvers.result import OPTIMALITY_GAP, Params, Result, Status, relati
 from iegopt.solvers.search.greedy import Best, first_plans
 from iegopt.solvers.search.local import improve, search_feasible
 from iegopt.solvers.search.outcome import outcome, relaxation_proof
+from iegopt.solvers.seconds import relaxation_seconds
 
 __all__ = ["Steps"]
 
-_EDGE_NEEDS, _OPTION_NEEDS = 6e-4, 3e-6
-"""Seconds that prices take at least for an edge, and more per option of a stage, as measured on a server."""
+_EDGE_NEEDS, _OPTION_NEEDS, _PAIR_NEEDS = 6e-4, 3e-6, 2.5e-7
+"""Seconds that prices take at least for an edge, more per option of a stage, and more per pair of options that is
+tabled, as measured on a server."""
 _TURN, _TURN_GROWTH = 0.3, 2.0
 """Seconds of a turn at first, and by what that of the most profitable grows."""
 _SMALL_GAP, _FIRST_TURN = 0.03, 1.5
@@ -108,7 +111,8 @@ class Steps:
 
     def _pricing_needs(self, mask: npt.NDArray[np.bool_]) -> float:
         """Seconds for a first priced bound and plan."""
-        return (1 + self.problem.E) * (_EDGE_NEEDS + _OPTION_NEEDS * int(mask.sum()) / max(1, self.problem.V))
+        priced = (1 + self.problem.E) * (_EDGE_NEEDS + _OPTION_NEEDS * int(mask.sum()) / max(1, self.problem.V))
+        return priced + _PAIR_NEEDS * table_cells(self.problem, mask)
 
     def _time_for_prices(self, mask: npt.NDArray[np.bool_]) -> bool:
         return self.no_prices is None and self.clock.left > 1.5 * self._pricing_needs(mask)
@@ -134,7 +138,9 @@ class Steps:
     def eliminate(self) -> None:
         """Step 5: options above the plan at hand are in no better one, so the lesser of both is a bound."""
         priced = self.search is not None and self.search.priced
-        if self.closed or priced or not self.relaxed.forest.dropped or self.clock.left <= 0:
+        if self.closed or priced or not self.relaxed.forest.dropped:
+            return
+        if self.clock.left < relaxation_seconds(self.problem):  # of the min-marginals, without which too many are left
             return
         mask = self.survivors
         found = eliminate(self.problem, mask, self.clock)

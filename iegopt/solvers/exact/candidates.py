@@ -157,9 +157,10 @@ def candidates(problem: Problem, mask: Bools, rows: TimeRows | None = None) -> C
     )  # fmt: skip
 
 
-def table_cells(problem: Problem) -> int:
-    """Cells of the tables of the couplings that do not follow the topology tree, over the allowed options."""
-    count = np.bincount(problem.options.stage[problem.allowed], minlength=problem.V).tolist()
+def table_cells(problem: Problem, mask: Bools | None = None) -> int:
+    """Cells of the tables of the couplings that do not follow the topology tree, over a mask (O,), else the allowed."""
+    mask = problem.allowed if mask is None else mask
+    count = np.bincount(problem.options.stage[mask], minlength=problem.V).tolist()
     return sum(
         count[each.source] * count[each.target] for each in couplings(problem) if not follows_tree(problem, each)
     )

@@ -15,11 +15,12 @@ from dataclasses import dataclass
 from weakref import WeakKeyDictionary
 
 import numpy as np
+import numpy.ma  # np.unique loads it when first called: 20 ms of the first deadline
 import numpy.typing as npt
 
 from iegopt.problem.topology import WAN, Topology
 
-__all__ = ["Level", "TreeIndex", "tree_index"]
+__all__ = ["Level", "TreeIndex", "has_tree_index", "tree_index"]
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -74,6 +75,11 @@ class TreeIndex:
     position: Ints
     in_order: bool
     levels: tuple[Level, ...]
+
+
+def has_tree_index(topology: Topology) -> bool:
+    """Whether the layout of a topology is at hand."""
+    return topology in _kept
 
 
 def tree_index(topology: Topology) -> TreeIndex:

@@ -162,6 +162,8 @@ class _Neighbourhood:
         """Make the first improving swap or gathering of a stage; returns the stages moved."""
         state = self.state
         for swap in swaps(state, stage, self.at_site):
+            if clock.left <= 0:
+                return ()
             if _better(state, swap):
                 return swap.stages
         site = state.problem.options.site

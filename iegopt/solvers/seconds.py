@@ -1,0 +1,28 @@
+"""Roughly what steps of a solve take, as measured on one core of a server: a step is begun where its time is left."""
+
+from __future__ import annotations
+
+from iegopt.problem.arrays import Problem
+from iegopt.solvers.exact.tree_index import has_tree_index
+
+__all__ = ["relaxation_seconds", "verification_seconds"]
+
+_EDGE, _EDGE_SITE, _OPTION = 3e-5, 2.2e-8, 1e-8
+"""Seconds of a message, more per site, and per option of the problem."""
+_LAYOUT, _LAYOUT_SITE = 3e-4, 8e-7
+"""Seconds of laying out a topology for the first time, and more per site."""
+_CHECK, _STAGE_CHECK, _EDGE_CHECK = 6e-5, 2.5e-6, 2e-6
+"""Seconds of the check of an answer, and more for every stage and edge."""
+
+
+def relaxation_seconds(problem: Problem) -> float:
+    """Of the relaxation, or of its min-marginals: a message over every edge for every width of gangs."""
+    topology = problem.topology
+    widths = len(set(topology.width.tolist()) | {1}) if topology.parallel_shards else 1
+    seconds = widths * problem.E * (_EDGE + _EDGE_SITE * topology.S) + _OPTION * len(problem.options.site)
+    return seconds if has_tree_index(topology) else seconds + _LAYOUT + _LAYOUT_SITE * topology.S
+
+
+def verification_seconds(problem: Problem) -> float:
+    """Of the check of an answer against the arrays."""
+    return _CHECK + _STAGE_CHECK * problem.V + _EDGE_CHECK * problem.E
