@@ -25,6 +25,8 @@ _SOONER = 0.8
 """Share of the cases proven by a peer in which the subject should be sooner."""
 _PROVEN = 0.02
 """Proven gap that counts as small."""
+_MEMORY = 10**9
+"""Bytes that a run may take."""
 _FIRST = -2
 """Power of ten of the first moment, in seconds, at which plans are compared."""
 _NAMED = 6
@@ -66,6 +68,7 @@ def claims(document: dict[str, Any]) -> list[Claim]:
         _proven(cases),
         _published(cases),
         _in_time(cases),
+        _memory(cases),
     ]
     return [claim for claim in found if claim is not None]
 
@@ -211,6 +214,15 @@ def _in_time(cases: _Cases) -> Claim:
     over = [case[0] for case, row in cases.own.items() if late(row)]
     figures = f"late {len(over)} of {len(cases.own)}{_named('late', over)}"
     return Claim(f"{cases.subject} keeps its limit", not over, figures)
+
+
+def _memory(cases: _Cases) -> Claim | None:
+    peaks = {case: int(row["memory"]) for case, row in cases.own.items() if row["memory"] is not None}
+    if not peaks:
+        return None
+    over = [case[0] for case, peak in peaks.items() if peak > _MEMORY]
+    words = f"No run of {cases.subject} takes more than {_MEMORY / 1e9:g} GB"
+    return Claim(words, not over, f"the most is {max(peaks.values()) / 1e6:.0f} MB{_named('more', over)}")
 
 
 def _far(case: Case, gap: float | None, missing: str = "plan") -> str:

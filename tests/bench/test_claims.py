@@ -110,6 +110,14 @@ def test_gaps_limits_and_published_values() -> None:
     assert figures["The plan of auto is as good as the published one"] == (False, "1 of 2 (not: b 1 %)")
 
 
+def test_memory_is_the_most_of_all_runs() -> None:
+    rows = [found("auto", memory=5 * 10**8), found("auto", memory=2 * 10**6, instance="b"), found("auto", instance="c")]
+    claim = "No run of auto takes more than 1 GB"
+    assert said(*rows)[claim] == (True, "the most is 500 MB")
+    assert said(*rows, found("auto", memory=10**9 + 1, instance="d"))[claim] == (False, "the most is 1000 MB (more: d)")
+    assert claim not in said(found("auto"))
+
+
 def test_many_exceptions_are_counted() -> None:
     rows = [found("auto", (0.5, 100), instance=f"i{i}", seconds=12.0) for i in range(9)]
     assert said(*rows)["auto keeps its limit"][1].endswith("i5; 3 more)")

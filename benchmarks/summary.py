@@ -1,0 +1,108 @@
+"""Write the figures of ``benchmarks/results`` into ``benchmarks/README.md``: ``python benchmarks/summary.py``.
+
+Of every file the command that made it, and its figures; of the results of a suite the claims and the comparison.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from iegopt.bench.claims import claims
+from iegopt.bench.journal import FORMAT
+from iegopt.bench.metrics import contradictions, main_limit
+from iegopt.bench.report import summary
+from iegopt.cli.bench_markdown import bench_markdown
+from iegopt.cli.bench_rows import claim_table, comparisons, facts
+
+HERE = Path(__file__).resolve().parent
+BEGIN, END = "<!-- figures: begin -->\n", "<!-- figures: end -->\n"
+SURROUNDINGS = ("command", "date", "python", "versions", "processor", "system")
+Document = dict[str, Any]
+
+
+def main() -> None:
+    page = HERE / "README.md"
+    before, _, rest = page.read_text(encoding="utf-8").partition(BEGIN)
+    after = rest.partition(END)[2]
+    page.write_text(f"{before}{BEGIN}\n{figures()}\n\n{END}{after}", encoding="utf-8")
+
+
+def figures() -> str:
+    """All figures as Markdown: a table of the scripts, then a section a suite."""
+    files = sorted((HERE / "results").glob("*.json"))
+    documents = {file.stem: json.loads(file.read_text(encoding="utf-8")) for file in files}
+    suites = {name: document for name, document in documents.items() if document.get("format") == FORMAT}
+    scripts = {name: document for name, document in documents.items() if name not in suites}
+    lines = ["| command | figures | where and when |", "|---|---|---|"]
+    lines += [_row(name, document) for name, document in scripts.items()]
+    return "\n\n".join(["\n".join(lines), *(_section(name, document) for name, document in suites.items())])
+
+
+def _row(name: str, document: Document) -> str:
+    told = SENTENCES.get(name, _plain)(document)
+    return f"| `{document['command']}` | {told} | {document['processor']}, {document['date']} |"
+
+
+def _section(name: str, document: Document) -> str:
+    parts = [claim_table(claims(document)), *comparisons(summary(document), main_limit(document["rows"]))]
+    told = bench_markdown(parts, facts(document, contradictions(document["rows"])))
+    return f"### Suite {name}\n\n{told.replace('### ', '#### ').strip()}"
+
+
+def _tree(document: Document) -> str:
+    sizes = ", ".join(f"{ms:.2f} ms on {sites}" for sites, ms in document["tree_ms_by_sites"].items())
+    return (
+        f"20 stages on 1,024 sites in {document['tree_ms']:.2f} ms, {document['dense_over_tree']:.0f} times as fast as "
+        f"the dense programme; {sizes} sites"
+    )
+
+
+def _planner(document: Document) -> str:
+    return f"a plan end to end takes {document['plan_over_tree']:.1f} times `tree` alone"
+
+
+def _everyday(document: Document) -> str:
+    times, milliseconds = document["times_tree_median_and_most"], document["milliseconds_median_and_most"]
+    return (
+        f"{document['proven']} of {document['instances']} proven, {document['within_20_times_tree']} within 20 times "
+        f"`tree` (median {times[0]:g}, most {times[1]:g} times; {milliseconds[0]:g} and {milliseconds[1]:g} ms); gap "
+        f"above 1 % after 100 ms: {document['gap_above_1_percent_after_100_ms']}"
+    )
+
+
+def _oracle(document: Document) -> str:
+    wrong = sum(solver["disagreements"] for solver in document["solvers"].values())
+    return f"{len(document['solvers'])} solvers on {document['seeds']} random problems: {wrong} disagreements"
+
+
+def _import_time(document: Document) -> str:
+    return ", ".join(f"`{what}` {1e3 * seconds:.0f} ms" for what, seconds in document["median_s"].items())
+
+
+def _plain(document: Document) -> str:
+    """Names and numbers as they stand."""
+    entries = {key: value for key, value in document.items() if key not in SURROUNDINGS}
+    return ", ".join(
+        f"{key.replace('_', ' ')} {value:g}" if isinstance(value, float) else f"{key.replace('_', ' ')} {value}"
+        for key, value in entries.items()
+        if not isinstance(value, dict | list)
+    )
+
+
+SENTENCES: dict[str, Callable[[Document], str]] = {
+    "tree": _tree,
+    "planner": _planner,
+    "everyday": _everyday,
+    "oracle": _oracle,
+    "import_time": _import_time,
+}
+
+
+if __name__ == "__main__":
+    main()
