@@ -10,13 +10,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from iegopt.problem.arrays import Problem
+from iegopt.problem.arrays import NO_LIMIT, Problem
 from iegopt.problem.families import generate
 from iegopt.problem.instance import parse_instance, to_problem
 from iegopt.solvers.api import solve
 from iegopt.solvers.evaluate import affinity_holds, device_load, feasible, finish_times, objective
 from iegopt.solvers.exact import candidates as layout
 from iegopt.solvers.exact.candidates import Candidates, candidates
+from iegopt.solvers.exact.in_time import in_time
 from iegopt.solvers.exact.links import LevelLink, TableLink
 from iegopt.solvers.exact.messages import UNREACHABLE
 from iegopt.solvers.exact.pricing import Priced, Pricing, no_split
@@ -213,3 +214,25 @@ def test_larger_problems_agree_with_cpsat(kind: str) -> None:
             assert feasible(problem, mine.choice)
             compared += 1
     assert compared >= 3
+
+
+@pytest.mark.parametrize("first", [0, 40])
+def test_only_options_that_no_plan_in_time_uses_are_dropped(first: int) -> None:
+    dropped = 0
+    for seed in range(first, first + 40):
+        problem = random_problem(seed, stages=4, combinations=200, deadline=True, extensions=seed % 2 == 0, sla=False)
+        parts = [np.flatnonzero(problem.allowed[problem.options.of(v)]) + problem.options.ptr[v] for v in range(4)]
+        if not all(map(len, parts)) or not (problem.has_path_limits or problem.budget < NO_LIMIT):
+            continue
+        c = candidates(problem, problem.allowed)
+        whole = np.ones((len(c.option), 2), dtype=np.bool_)
+        whole[c.of[0].start + 1 : c.of[0].stop, 1] = False
+        keep = in_time(c, whole)
+        dropped += int((whole & ~keep).sum())
+        for plan in np.stack(np.meshgrid(*parts, indexing="ij"), -1).reshape(-1, 4):
+            if not feasible(problem, plan):
+                continue
+            at = places(c, plan)
+            assert keep[at, 0].all(), seed
+            assert keep[at, 1].all() or at[0] != c.of[0].start, seed
+    assert dropped > 20

@@ -16,6 +16,7 @@ from iegopt.solvers.exact.beam import beam
 from iegopt.solvers.exact.best_plan import BestPlan
 from iegopt.solvers.exact.branching import Branching, propagate
 from iegopt.solvers.exact.candidates import Candidates, above_any_plan, candidates
+from iegopt.solvers.exact.in_time import in_time
 from iegopt.solvers.exact.messages import UNREACHABLE
 from iegopt.solvers.exact.pricing import Priced, Pricing, no_split, split_rows
 from iegopt.solvers.result import Report, unheard
@@ -126,7 +127,7 @@ class PricedSearch(BestPlan):
         c = self._c
         self._started = True
         self.nodes = 1
-        keep = propagate(c, np.ones(len(c.option), dtype=np.bool_))
+        keep = propagate(c, in_time(c, np.ones((len(c.option), 1), dtype=np.bool_))[:, 0])
         price, split = np.append(self.price[c.used], 0.0)[:, None], tuple(no_split(c, 1))
         toll = np.zeros((0, 1))
         bound = -UNREACHABLE
@@ -151,7 +152,7 @@ class PricedSearch(BestPlan):
                 self._tell(min(bound, self.upper))
             if bound >= min(self.upper, UNREACHABLE // 2):
                 return
-            keep = propagate(c, keep & (self.marginals[c.option] < self.upper))
+            keep = propagate(c, in_time(c, (keep & (self.marginals[c.option] < self.upper))[:, None])[:, 0])
             missing = min(self.upper - bound, int(_FAR * abs(bound)))
             slow = bound - before < _WORTH * missing and self.upper == upper
             if (slow and not early) or self._late():
@@ -251,6 +252,13 @@ class PricedSearch(BestPlan):
         keep = np.stack([left for left, _ in jobs], axis=-1)
         union: Bools = np.asarray(keep.any(axis=1))
         c = self._c.restrict(union)
+        keep[union] = in_time(c, keep[union])
+        possible = np.logical_and.reduce([keep[part].any(axis=0) for part in self._c.of])
+        self.nodes += len(jobs) - int(possible.sum())
+        jobs = [(keep[:, b], jobs[b][1]) for b in np.flatnonzero(possible).tolist()]
+        if not jobs:
+            return
+        keep = keep[:, possible]
         price = np.stack([node.price for _, node in jobs], axis=-1)
         split = [
             np.stack([node.split[i][union[self._source(i)]] for _, node in jobs], axis=-1)
