@@ -78,6 +78,14 @@ class Topology:
         """Latency and seconds per byte of every link: the groups of the lowest level first, WAN last."""
         return np.concatenate(self.latency), np.concatenate(self.seconds_per_byte)
 
+    @cached_property
+    def slowest(self) -> tuple[float, float]:
+        """The largest latency and seconds per byte of any link."""
+        latency, rate = self.all_links
+        if self.pair_latency is not None and self.pair_seconds_per_byte is not None:
+            latency, rate = self.pair_latency, self.pair_seconds_per_byte
+        return float(latency.max()), float(rate.max())
+
     def devices_of(self, site: int) -> Ints:
         return self.device_index[self.device_ptr[site] : self.device_ptr[site + 1]]
 

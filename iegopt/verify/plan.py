@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 from iegopt import library
 from iegopt.cost.model import CostModel, StageCost
@@ -193,8 +194,11 @@ class _Check:
         """Longest path; checks TTFT, the end-to-end limit and the compute budget on the way."""
         finish = {f"kv:{name}": 0.0 for name in self.placed if f"kv:{name}" in self.at}
         order = [self.graph.stages[v] for v in self.graph.topological_order()]
+        into: dict[str, list[tuple[str, float]]] = {spec.id: [] for spec in order}
+        for (u, v), t in transfers.items():
+            into[v].append((u, t))
         for spec in order:
-            ready = (finish[u] + t for (u, v), t in transfers.items() if v == spec.id)
+            ready = (finish[u] + t for u, t in into[spec.id])
             start = self.at[spec.id].start if self.request.no_overlap else max(ready, default=0.0)
             finish[spec.id] = start + self.placed[spec.id].time
         slack = _ROUNDING * (len(order) + len(transfers))
@@ -223,7 +227,7 @@ class _Check:
         held: dict[str, float] = {}
         weights: dict[tuple[str, tuple[str, ...]], float] = {}
         for name, placed in self.placed.items():
-            own = math.ceil(placed.cost.memory_bytes + placed.cost.kv_bytes) + self._buffers(name)
+            own = math.ceil(placed.cost.memory_bytes + placed.cost.kv_bytes) + self._buffers[name]
             for device in self.at[name].devices:
                 held[device] = held.get(device, 0.0) + own / len(self.at[name].devices)
             weights[placed.key] = math.ceil(placed.weights)
@@ -245,7 +249,7 @@ class _Check:
                 self.at[name].devices,
                 self.finish[name] - placed.time,
                 self.finish[name],
-                math.ceil(placed.cost.memory_bytes + placed.cost.kv_bytes) + self._buffers(name),
+                math.ceil(placed.cost.memory_bytes + placed.cost.kv_bytes) + self._buffers[name],
                 math.floor(placed.cost.kv_bytes),
                 {edge.target for edge in self.graph.edges if edge.source == name and edge.kind is EdgeKind.DATA},
                 {edge.target for edge in takes.values() if edge.source == name},
@@ -260,12 +264,15 @@ class _Check:
         free = {name: self.state[name][1] for stage in self.plan.stages for name in stage.devices}
         return check_held(held, fixed, free, _ROUNDING * (len(held) + len(transfers)))
 
-    def _buffers(self, name: str) -> int:
-        total = 0
+    @cached_property
+    def _buffers(self) -> dict[str, int]:
+        """Bytes of transfer buffers by stage: at both ends of every KV edge."""
+        total = dict.fromkeys(self.placed, 0)
         for edge in self.graph.edges:
-            if self.kv is not None and edge.kv and name in (edge.source, edge.target):
+            if self.kv is not None and edge.kv:
                 size = self._wire(edge.bytes, True, self.placed[edge.source].spec.model)
-                total += math.ceil(buffer_bytes(self.kv, size))
+                for name in (edge.source, edge.target):
+                    total[name] += math.ceil(buffer_bytes(self.kv, size))
         return total
 
     def _objective(self, transfers: dict[tuple[str, str], float], makespan: float) -> float:
