@@ -9,7 +9,6 @@ from __future__ import annotations
 import pickle
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +19,10 @@ from iegopt.bench.environment import environment
 from iegopt.bench.instances import BenchInstance, expand
 from iegopt.bench.journal import Document, Journal
 from iegopt.bench.lock import RunLock
+from iegopt.bench.patterns import fitting, run_name
 from iegopt.bench.process import EngineProcess, Outcome, Point
 from iegopt.bench.rows import failed, row_of
-from iegopt.errors import IegoptError, InputError
+from iegopt.errors import IegoptError
 from iegopt.problem.arrays import Problem
 from iegopt.solvers.result import Params
 from iegopt.solvers.timetable import timetable
@@ -49,7 +49,7 @@ class Task:
         return (self.instance.name, self.entry.name, self.limit, self.seed, self.repetition)
 
     def __str__(self) -> str:
-        return f"{self.instance.name}:{self.entry.name}:{self.limit:g}s"
+        return run_name(self.instance.name, self.entry.name, self.limit)
 
 
 def tasks_of(suite: SuiteSpec, base: Path, patterns: Sequence[str] = ()) -> list[Task]:
@@ -63,13 +63,7 @@ def tasks_of(suite: SuiteSpec, base: Path, patterns: Sequence[str] = ()) -> list
     for entry in suite.solvers:
         engine(entry.solver)
     tasks = [*_ordered(suite, expand(suite, base))]
-    if not patterns:
-        return tasks
-    wide = [pattern if any(c in pattern for c in "*?[") else f"*{pattern}*" for pattern in patterns]
-    for pattern, asked in zip(wide, patterns, strict=True):
-        if not any(fnmatchcase(str(task), pattern) for task in tasks):
-            raise InputError(f"no run fits {asked}; runs are called such as {tasks[0]}")
-    return [task for task in tasks if any(fnmatchcase(str(task), pattern) for pattern in wide)]
+    return [task for task, fits in zip(tasks, fitting([str(task) for task in tasks], patterns), strict=True) if fits]
 
 
 def _ordered(suite: SuiteSpec, instances: list[BenchInstance]) -> Iterator[Task]:

@@ -6,6 +6,7 @@ import argparse
 import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import compress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -32,10 +33,7 @@ def add_commands(commands: Commands) -> None:
     run.add_argument("suite", metavar="SUITE.yaml", help="a file with suite: at its top")
     run.add_argument("-o", "--output", required=True, metavar="RESULTS.json", help="where the results go")
     run.add_argument("--resume", action="store_true", help="go on with an interrupted run, or add what is not done yet")
-    run.add_argument(
-        "--filter", action="append", default=[], metavar="PATTERN",
-        help="only runs whose instance:solver:limit (such as 0.1s) holds this, * and ? allowed; may be given again",
-    )  # fmt: skip
+    _add_filter(run)
     run.set_defaults(run=_run)
 
     report = actions.add_parser(
@@ -44,6 +42,7 @@ def add_commands(commands: Commands) -> None:
         description="Per family: proofs, gaps, times. The journal of an unfinished run will do.",
     )
     report.add_argument("results", metavar="RESULTS.json", help="what bench run wrote")
+    _add_filter(report)
     report.add_argument("--html", metavar="FILE", help="write a page with tables and charts")
     report.add_argument("--png", metavar="FILE", help="write the charts as a picture (needs matplotlib)")
     report.add_argument("--markdown", metavar="FILE", help="write the claims and tables as Markdown")
@@ -58,6 +57,13 @@ def add_commands(commands: Commands) -> None:
     small.add_argument("results", metavar="RESULTS.json", help="what bench run wrote")
     small.add_argument("-o", "--output", required=True, metavar="SMALL.json", help="where the small results go")
     small.set_defaults(run=_compact)
+
+
+def _add_filter(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--filter", action="append", default=[], metavar="PATTERN",
+        help="only runs whose instance:solver:limit (such as 0.1s) holds this, * and ? allowed; may be given again",
+    )  # fmt: skip
 
 
 def _run(arguments: argparse.Namespace) -> int:
@@ -109,12 +115,15 @@ def _report(arguments: argparse.Namespace) -> int:
     from iegopt.bench.claims import claims
     from iegopt.bench.journal import read_results
     from iegopt.bench.metrics import contradictions, main_limit
+    from iegopt.bench.patterns import fitting, run_name
     from iegopt.bench.report import summary
     from iegopt.cli import bench_rows
 
     for path in (arguments.html, arguments.png, arguments.markdown):
         check_output(path)
     document = read_results(Path(arguments.results))
+    names = [run_name(row["instance"], row["solver"], row["limit"]) for row in document["rows"]]
+    document["rows"] = [*compress(document["rows"], fitting(names, arguments.filter))]
     lines = summary(document)
     found = contradictions(document["rows"])
     facts = bench_rows.facts(document, found)

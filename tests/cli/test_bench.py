@@ -44,6 +44,13 @@ def test_a_report_has_a_table_per_family_and_the_reasons(iegopt: Callable[..., R
     assert ["f", "+2.5 % (1/2 proved)", "+10.1 %", "no plan"] in cells
 
 
+def test_a_report_may_be_on_some_runs_alone(iegopt: Callable[..., Ran], results: Path) -> None:
+    found = json.loads(iegopt("bench", "report", results, "--json", "--filter", "a:x", "--filter", "b:*:10s").out)
+    assert [(line["solver"], line["plans"]) for line in found["lines"]] == [("x", 2), ("y", 1), ("z", 0), ("w", 0)]
+    ran = iegopt("bench", "report", results, "--filter", "nothing")
+    assert (ran.code, ran.error_line) == (1, "iegopt: no run fits nothing; runs are called such as a:x:10s")
+
+
 def test_a_report_as_json_is_one_object(iegopt: Callable[..., Ran], results: Path) -> None:
     found = json.loads(iegopt("bench", "report", results, "--json").out)
     assert [line["solver"] for line in found["lines"]] == ["x", "y", "z", "w"]
