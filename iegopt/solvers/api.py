@@ -6,6 +6,7 @@ import dataclasses
 import difflib
 import time
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -29,6 +30,8 @@ from iegopt.solvers.timetable import timetable
 from iegopt.verify.assignment import check_assignment
 
 __all__ = ["SOLVERS", "solve"]
+
+Ints = npt.NDArray[np.int64]
 
 SOLVERS: dict[str, Solver] = {
     "auto": AutoSolver(),
@@ -57,7 +60,7 @@ def solve(
     A feasible ``hint`` (V,) is never lost: where the solver ends with less, the hint is the answer. The time limit
     counts from the call to the verified answer.
     ``on_improvement`` is called with every better plan and bound as it is found, those of the answer included.
-    An exception that it raises ends the solve.
+    An exception that it raises ends the solve. A solver whose memory runs out keeps the last plan that it reported.
 
     Raises
     ------
@@ -86,13 +89,33 @@ def solve(
         if params.time_limit is not None:
             left = params.time_limit - (time.perf_counter() - start) - verification_seconds(problem)
             params = dataclasses.replace(params, time_limit=max(0.0, left))
-        result = chosen.solve(problem, params, hint)
+        result = _solve(chosen, problem, params, hint, start)
         _verify(problem, result)
         if on_improvement is not None:
             params.report(result.choice, result.bound, result.proof, result.start)
         if hint is None or hint_value is None:
             return result
         return _keep_hint(problem, result, np.asarray(hint, dtype=np.int64), hint_value)
+
+
+def _solve(chosen: Solver, problem: Problem, params: Params, hint: Ints | None, start: float) -> Result:
+    """The solver's own answer, or what it had reported where its memory ran out."""
+    last: dict[str, tuple[Any, ...]] = {}
+
+    def report(choice: Ints | None, bound: int | None, proof: str | None, start: Ints | None = None) -> None:
+        if choice is not None:
+            last["plan"] = (choice, None, None, start)
+        if bound is not None:
+            last["bound"] = (None, bound, proof)
+        params.report(choice, bound, proof, start)
+
+    try:
+        return chosen.solve(problem, dataclasses.replace(params, report=report), hint)
+    except MemoryError:
+        best = Incumbent(problem, chosen.name, hint)
+        for told in last.values():
+            best.take(*told)
+        return best.result(time.perf_counter() - start, note="out of memory")
 
 
 def _watched(

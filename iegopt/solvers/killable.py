@@ -104,7 +104,11 @@ def run_killable(
                 healthy = True
                 raise content[0]
             elif kind == "died":
-                return _after_death(best, solver, content[0], time.monotonic() - began)
+                code = content[0]
+                how = f"signal {-code}" if code < 0 else f"code {code}"
+                return _kept(best, solver, f"its process ended with {how}", time.monotonic() - began)
+            elif kind == "exhausted":
+                return _kept(best, solver, "out of memory", time.monotonic() - began)
     finally:
         if healthy:
             _give_back(child)
@@ -112,8 +116,8 @@ def run_killable(
             _drop(child)
 
 
-def _after_death(best: Incumbent, solver: str, code: int, seconds: float) -> Result:
-    how = f"its process ended with signal {-code}" if code < 0 else f"its process ended with code {code}"
+def _kept(best: Incumbent, solver: str, how: str, seconds: float) -> Result:
+    """What an engine had found before it failed."""
     if best.choice is None:
         raise BackendError(f"{solver}: {how}")
     return best.result(seconds, note=how)

@@ -15,7 +15,8 @@ from iegopt.problem.families import generate
 from iegopt.problem.instance import parse_instance, to_problem
 from iegopt.solvers.api import SOLVERS, solve
 from iegopt.solvers.incumbent import Improvement
-from iegopt.solvers.result import Params, Status
+from iegopt.solvers.result import Params, Result, Status
+from iegopt.solvers.search.local import LocalSolver
 from iegopt.verify.assignment import check_assignment
 from tests.solvers.random_problems import random_problem
 from tests.solvers.random_timed import timed_instance
@@ -96,6 +97,26 @@ def test_a_hint_is_known_from_the_start() -> None:
     told: list[Improvement] = []
     solve(problem, "local", Params(time_limit=0.05), best.choice, on_improvement=told.append)
     assert {each.objective for each in told} == {best.objective}
+
+
+class Exhausted(LocalSolver):
+    """A search that finds plans and then asks for more memory than there is."""
+
+    def solve(self, problem: Problem, params: Params, hint: npt.NDArray[Any] | None) -> Result:
+        super().solve(problem, params, hint)
+        raise MemoryError
+
+
+def test_a_solver_out_of_memory_keeps_its_last_plan_and_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    problem = generate("agent", 12, 24, "tight", 1)
+    monkeypatch.setitem(SOLVERS, "exhausted", Exhausted())
+    told: list[Improvement] = []
+    result = solve(problem, "exhausted", Params(time_limit=0.2), on_improvement=told.append)
+    assert (result.status, result.note) == (Status.FEASIBLE, "out of memory")
+    assert (result.objective, result.bound) == (told[-1].objective, told[-1].bound)
+    assert result.bound is not None
+    nothing = solve(problem, "exhausted", Params(time_limit=0.0))
+    assert (nothing.status, nothing.note) == (Status.UNKNOWN, "out of memory")
 
 
 class Enough(Exception):
