@@ -25,6 +25,8 @@ class Line:
 
     Attributes
     ----------
+    hint
+        The solver whose plan it starts from.
     runs, plans, proved
         Runs that count; of these, in time, with a verified plan, and with a proof of optimality or infeasibility.
     early_gap, median_gap, worst_gap
@@ -49,6 +51,7 @@ class Line:
     family: str
     limit: float
     solver: str
+    hint: str | None
     runs: int
     plans: int
     proved: int
@@ -96,6 +99,7 @@ def _line(family: str, limit: float, solver: str, rows: list[Row], best: dict[st
         family=family,
         limit=limit,
         solver=solver,
+        hint=rows[0]["hint"],
         runs=len(ran),
         plans=sum(value_in_time(row) is not None for row in ran),
         proved=sum(row["status"] in ("optimal", "infeasible") and not late(row) for row in ran),

@@ -30,27 +30,28 @@ def claim_table(found: Sequence[Claim]) -> Rows:
 
 
 def comparisons(lines: Sequence[Line], limit: float) -> list[Rows]:
-    """A row a family, a column a solver: what was reached within the main limit, and what was proven."""
-    own = [line for line in lines if line.limit == limit]
-    solvers = list(dict.fromkeys(line.solver for line in own if line.runs))
-    families = list(dict.fromkeys(line.family for line in own))
-    at = {(line.family, line.solver): line for line in own}
+    """A row a family, a column a solver: what was reached within the main limit, and what was proven.
+
+    Solvers that start from nothing and those that start from the plan of another have tables of their own.
+    """
+    ran = [line for line in lines if line.limit == limit and line.runs]
+    found = []
+    for hint in dict.fromkeys(line.hint for line in ran):
+        own = [line for line in ran if line.hint == hint]
+        given = "" if hint is None else f", given the plan of {plain(hint)}"
+        found.append(_compared(own, f"Time to proof, else median gap to the best known{given}", _reached))
+        found.append(_compared(own, f"Median gap proven{given}", lambda line: percent(line.proven_gap)))
+    return found
+
+
+def _compared(lines: Sequence[Line], title: str, cell: Callable[[Line], str]) -> Rows:
+    """A dash where a solver could not state any problem of a family."""
+    solvers = list(dict.fromkeys(line.solver for line in lines))
+    families = list(dict.fromkeys(line.family for line in lines))
+    words = {(line.family, line.solver): cell(line) for line in lines}
+    cells = ((plain(family), *(words.get((family, solver), NONE) for solver in solvers)) for family in families)
     heads = ("family", *(f"{plain(solver)}|" for solver in solvers))
-
-    def table(title: str, cell: Callable[[Line], str]) -> Rows:
-        cells = (
-            (
-                plain(family),
-                *(cell(line) if (line := at.get((family, solver))) and line.runs else NONE for solver in solvers),
-            )
-            for family in families
-        )
-        return Rows(f"{title}, {seconds(limit)}", heads, tuple(cells) if solvers else ())
-
-    return [
-        table("Time to proof, else median gap to the best known", _reached),
-        table("Median gap that is proven", lambda line: percent(line.proven_gap)),
-    ]
+    return Rows(f"{title}, {seconds(lines[0].limit)}", heads, tuple(cells))
 
 
 def _reached(line: Line) -> str:
