@@ -16,6 +16,7 @@ __all__ = [
     "NEAR",
     "answered",
     "best_known",
+    "bound_in_time",
     "contradictions",
     "gap_to",
     "late",
@@ -69,6 +70,14 @@ def value_in_time(row: Row) -> float | None:
     if not late(row):
         return row["objective"]  # type: ignore[no-any-return]
     return value_at(row, _latest(row))
+
+
+def bound_in_time(row: Row) -> float | None:
+    """The best bound that a run had proven when its time was over."""
+    if not late(row):
+        return row["bound"]  # type: ignore[no-any-return]
+    bounds = [bound for seconds, _, bound in row["trajectory"] if bound is not None and seconds <= _latest(row)]
+    return max(bounds, default=None)
 
 
 def value_at(row: Row, moment: float) -> float | None:

@@ -8,7 +8,17 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
-from iegopt.bench.metrics import answered, best_known, gap_to, late, primal_integral, time_to, value_at, value_in_time
+from iegopt.bench.metrics import (
+    answered,
+    best_known,
+    bound_in_time,
+    gap_to,
+    late,
+    primal_integral,
+    time_to,
+    value_at,
+    value_in_time,
+)
 from iegopt.solvers.result import relative_gap
 
 __all__ = ["EARLY", "Line", "proven_gap", "summary"]
@@ -117,8 +127,8 @@ def _line(family: str, limit: float, solver: str, rows: list[Row], best: dict[st
 
 
 def proven_gap(row: Row) -> float | None:
-    """(objective − bound) / |objective| of a run in time; ``None`` without plan or bound."""
-    return None if late(row) else relative_gap(row["objective"], row["bound"])
+    """(objective − bound) / |objective| when the time of a run was over; ``None`` without plan or bound."""
+    return relative_gap(value_in_time(row), bound_in_time(row))
 
 
 def _or_never(value: float | None) -> float:

@@ -82,10 +82,11 @@ def test_time_to_a_gap() -> None:
 
 
 def test_what_comes_after_the_limit_does_not_count() -> None:
-    slow = row("x", 100, seconds=12.0, status="optimal", trajectory=[[3.0, 130, None], [11.9, 100, 100]])
+    points = [[3.0, 130, None], [9.0, 130, 91], [11.9, 100, 100]]
+    slow = row("x", 100, seconds=12.0, status="optimal", bound=100, trajectory=points)
     (line,) = summary({"rows": [slow]})
     assert (line.plans, line.proved, line.late, line.worst_gap) == (1, 0, 1, pytest.approx(0.3))
-    assert (line.near_seconds, line.early_gap, line.proven_gap) == (None, math.inf, math.inf)
+    assert (line.near_seconds, line.early_gap, line.proven_gap) == (None, math.inf, pytest.approx(0.3))
     assert value_in_time(row("x", 100, seconds=11.0)) == 100
     assert value_in_time(row("x", 100, seconds=11.2, trajectory=[[11.1, 100, None]])) is None
 

@@ -90,6 +90,7 @@ def test_what_each_engine_leaves(tmp_path: Path) -> None:
     assert (late["objective"], late["bound"], late["proof"], late["killed"]) == (known.objective, 1, "patience", True)
     assert [point[1:] for point in late["trajectory"]] == [[known.objective, None], [known.objective, 1]]
     assert late["reason"] == "killed 0.1 s after its limit"
+    assert late["memory"] is None or late["memory"] > 10**6
     full = got["FillsMemory"]
     assert (full["reason"], full["objective"], full["trajectory"][0][1]) == ("out of memory", *[known.objective] * 2)
     assert got["Dies"]["reason"] == "its process ended with signal 11"
