@@ -98,6 +98,7 @@ class AutoSolver:
         share = clock.slice(min(_SEARCH_SHARE * clock.left, _SEARCH_MOST)) if clock.left > _ENGINE_NEEDS else clock
         run = Steps(relaxed, first, params, clock, share, proven.note)
         run.construct()
+        run.look_near()
         run.price()
         run.find_feasible()
         run.eliminate()

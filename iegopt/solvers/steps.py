@@ -14,6 +14,7 @@ from iegopt.solvers.evaluate import feasible, objective
 from iegopt.solvers.exact.bounding import PricedSearch
 from iegopt.solvers.exact.candidates import table_cells
 from iegopt.solvers.exact.elimination import eliminate
+from iegopt.solvers.exact.messages import UNREACHABLE
 from iegopt.solvers.exact.neighbourhood import Neighbourhoods
 from iegopt.solvers.exact.prices import PRICES_PROOF, unpriceable
 from iegopt.solvers.exact.relaxation import Relaxation
@@ -32,6 +33,8 @@ _TURN, _TURN_GROWTH = 0.3, 2.0
 """Seconds of a turn at first, and by what that of the most profitable grows."""
 _SMALL_GAP, _FIRST_TURN = 0.03, 1.5
 """Gap after the root below which branch and bound may well close it, and the seconds that it gets to try."""
+_NEAR, _NEAR_GROWTH, _NEAR_PHASES = 20, 4, 2
+"""Options of a stage, in the mean, that are looked at first; by what they grow until nearly all are; their phases."""
 _PRICES_SHARE = 0.3
 """Share of the time left for prices where an engine follows."""
 
@@ -55,7 +58,8 @@ class Steps:
         self.bound, self.proof = relaxed.bound, relaxation_proof(relaxed)
         self.steps = [note]
         self.search: PricedSearch | None = None
-        self.no_prices = unpriceable(self.problem)
+        self.no_prices = unpriceable(self.problem, np.zeros(len(self.problem.options.site), dtype=np.bool_))
+        self.prices: npt.NDArray[np.float64] | None = None
         self.near = Neighbourhoods(self.problem, self.rng, params.report)
         self.kicks = 0
         params.report(None if first is None else first[1], self.bound, self.proof)
@@ -88,21 +92,57 @@ class Steps:
                 break
         self.steps.append("construction meets the bound" if self.closed else "construction")
 
+    def look_near(self) -> None:
+        """Step 4 over the options with the least min-marginals alone: a plan, a bound, and often the proof.
+
+        A plan that uses another option costs at least the least min-marginal of these.
+        """
+        near = _NEAR * self.problem.V
+        looked: list[int] = []
+        while not self.closed and self.no_prices is None and self.clock.left > 1.5 * _EDGE_NEEDS * self.problem.E:
+            mask = self.survivors
+            if int(mask.sum()) <= (_NEAR_GROWTH * near if looked else near):
+                break
+            marginals = np.where(mask, self.relaxed.min_marginals, UNREACHABLE)
+            beyond = int(np.partition(marginals, near)[near])
+            mask &= marginals < beyond
+            if self.best is not None:
+                mask[self.best[1]] = True
+            self.no_prices = unpriceable(self.problem, mask)
+            if self.no_prices is not None or not self._time_for_prices(mask) or not self._covered(mask):
+                break
+            search = PricedSearch(self.problem, mask, self.best, self.clock, self.prices)
+            search.bound_root(_NEAR_PHASES)
+            self.prices = search.price
+            looked.append(int(mask.sum()))
+            if search.value is not None and search.plan is not None:
+                self.take((search.value, search.plan))
+            self._raise_bound(beyond if search.bound is None else min(beyond, search.bound))
+            self.params.report(None, self.bound, self.proof)
+            near *= _NEAR_GROWTH
+        if looked:
+            self.steps.append(f"prices over the nearest {', '.join(map(str, looked))} options")
+
+    def _covered(self, mask: npt.NDArray[np.bool_]) -> bool:
+        """Whether every stage has an option in a mask (O,)."""
+        return bool((np.bincount(self.problem.options.stage[mask], minlength=self.problem.V) > 0).all())
+
     def price(self) -> None:
         """Step 4, at the root."""
         if self.closed:
             return
-        if self.no_prices is not None:
-            self.steps.append(f"no prices: {self.no_prices}")
-            return
         if self.clock.left < 1.5 * _EDGE_NEEDS * self.problem.E:
             return
         mask = self.survivors
+        self.no_prices = self.no_prices or unpriceable(self.problem, mask)
+        if self.no_prices is not None:
+            self.steps.append(f"no prices: {self.no_prices}")
+            return
         if not self._time_for_prices(mask):
             return
         needs = self._pricing_needs(mask)
         until = self.clock.slice(self.clock.left - needs)
-        search = PricedSearch(self.problem, mask, self.best, until, report=self.params.report)
+        search = PricedSearch(self.problem, mask, self.best, until, self.prices, self.params.report)
         search.bound_root()
         search.clock = self.clock
         self.search = search
@@ -124,8 +164,12 @@ class Steps:
             return
         if search.value is not None and search.plan is not None:
             self.take((search.value, search.plan))
-        if search.bound is not None and (self.bound is None or search.bound > self.bound):
-            self.bound, self.proof = search.bound, PRICES_PROOF
+        if search.bound is not None:
+            self._raise_bound(search.bound)
+
+    def _raise_bound(self, bound: int) -> None:
+        if self.bound is None or bound > self.bound:
+            self.bound, self.proof = bound, PRICES_PROOF
 
     def find_feasible(self) -> None:
         """Repair walks, where there is no plan yet."""

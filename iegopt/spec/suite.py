@@ -71,7 +71,7 @@ _Seeds = Annotated[
 _Names = Annotated[
     tuple[Name, ...], BeforeValidator(_listed, json_schema_input_type=Name | tuple[Name, ...]), Field(min_length=1)
 ]
-_Family = Literal["chain", "agent", "fanout", "layered"]
+_Family = Literal["chain", "agent", "fanout", "layered", "joins"]
 _Memory = Literal["slack", "tight", "part_full"]
 _Limit = Annotated[Seconds, Field(gt=0)]
 _Families = Annotated[

@@ -39,10 +39,11 @@ _BATCH, _BATCH_CELLS = 32, 60_000
 """Nodes at a time, and nodes · options at a time."""
 _BATCH_SHARE, _PACE = 0.3, 1e-5
 """Share of the time left for a batch, and seconds per node · option before any was measured."""
-_ROOT_WIDTH, _WIDTH = 48, 24
+_ROOT_WIDTHS, _WIDTHS, _CELLS = ((16,), (16, 128), (16, 512), (16, 256, 2000)), (24,), 200_000
+"""Widths of the beams after every phase of the root, and of that of a node; their cells."""
 _SHRUNK = 0.7
 """Share of the options left below which the root is laid out again."""
-_PRICED_PLANS = 3
+_PRICED_PLANS = 20
 """Plans of a beam that are priced in full."""
 
 
@@ -102,15 +103,15 @@ class PricedSearch(BestPlan):
         self._started = False
         self._number = itertools.count()
         self._open: list[_Node] = []
+        self._root: tuple[Candidates, Bools, Priced, int] | None = None
         self._doing: list[int] = []
         self._pace = _PACE
         self._c = candidates(problem, mask)
-        self._branching = Branching.of(self._c)
 
     @property
     def done(self) -> bool:
         """Whether ``value`` is proven optimal, or without one that there is no plan."""
-        return self._started and not self._open and not self._doing
+        return self._started and self._root is None and not self._open and not self._doing
 
     @property
     def bound(self) -> int | None:
@@ -118,6 +119,8 @@ class PricedSearch(BestPlan):
         if not self._started:
             return None
         bounds = [*self._doing, *(node.bound for node in self._open[:1])]
+        if self._root is not None:
+            bounds.append(self._root[3])
         if self.value is not None:
             bounds.append(self.value)
         return min(bounds, default=None)
@@ -145,8 +148,7 @@ class PricedSearch(BestPlan):
             self.price[c.used] = priced.price[:-1, 0]
             price, toll, split = priced.price, priced.toll, priced.split
             bound = max(bound, int(priced.bound[0]))
-            for plan in beam(c, priced.passed, 0, _ROOT_WIDTH)[:_PRICED_PLANS]:
-                self._offer(c)(plan)
+            bound = max(bound, self._search(c, priced, 0, keep, _ROOT_WIDTHS[min(phase, len(_ROOT_WIDTHS) - 1)]))
             self._raise_marginals(c, keep, priced.marginals[:, 0])
             if bound > before:
                 self._tell(min(bound, self.upper))
@@ -158,15 +160,19 @@ class PricedSearch(BestPlan):
             if (slow and not early) or self._late():
                 break
         if keep is not None:
-            self._narrow(c, keep, priced, bound)
+            self._root = c, keep, priced, bound
 
     def _raise_marginals(self, c: Candidates, keep: Bools, marginals: Ints) -> None:
         raised = np.full(len(self.marginals), UNREACHABLE)
         raised[c.option] = np.where(keep, marginals, UNREACHABLE)
         np.maximum(self.marginals, raised, out=self.marginals)
 
-    def _narrow(self, wide: Candidates, left: Bools, priced: Priced, bound: int) -> None:
-        """Lay out the root again over the options that survive its own pruning."""
+    def _lay_out(self) -> None:
+        """Open the root over the options that survive its own pruning."""
+        if self._root is None:
+            return
+        wide, left, priced, bound = self._root
+        self._root = None
         self._c = c = candidates(self.problem, self._mask(wide.option[left]), wide.rows)
         self._branching = Branching.of(c)
         price = np.append(priced.price[np.searchsorted(wide.used, c.used)], [[0.0]], axis=0)
@@ -186,11 +192,16 @@ class PricedSearch(BestPlan):
     @property
     def priced(self) -> bool:
         """Whether any capacity had a price at the root when it was left."""
-        return any(bool((node.price > 0).any() or (node.toll > 0).any()) for node in self._open)
+        some = self._root is not None and bool((self._root[2].price > 0).any() or (self._root[2].toll > 0).any())
+        return some or any(bool((node.price > 0).any() or (node.toll > 0).any()) for node in self._open)
 
     def offer_best(self, best: tuple[int, Ints] | None) -> None:
         """Take a feasible (objective, plan) found elsewhere where it is better."""
-        if best is not None and self.take(best) and self._open and self._open[0].bound >= best[0]:
+        if best is None or not self.take(best):
+            return
+        if self._root is not None and self._root[3] >= best[0]:
+            self._root = None
+        if self._open and self._open[0].bound >= best[0]:
             self._open.clear()
 
     def survivors(self) -> Bools:
@@ -206,6 +217,8 @@ class PricedSearch(BestPlan):
         Ends early where the next node would take more than is left of the time of the whole search.
         """
         before = -UNREACHABLE
+        if clock.left > 0:
+            self._lay_out()
         while self._open and clock.left > 0:
             first = self._open[0]
             if self.clock.left < self._pace * int(first.keep.sum()) * len(first.children):
@@ -271,8 +284,8 @@ class PricedSearch(BestPlan):
         alive = np.flatnonzero(priced.bound < self.upper)
         if alive.size and not self._late():
             column = int(alive[priced.bound[alive].argmin()])
-            for plan in beam(c, priced.passed, column, _WIDTH)[:_PRICED_PLANS]:
-                self._offer(c)(plan)
+            left = keep[union, column]
+            priced.bound[column] = max(int(priced.bound[column]), self._search(c, priced, column, left, _WIDTHS))
         n = len(union)
         for b, (left, node) in enumerate(jobs):
             marginals, mass = np.full(n, UNREACHABLE), np.zeros(n)
@@ -316,6 +329,22 @@ class PricedSearch(BestPlan):
                 self.offer(c.option[plan])
 
         return take
+
+    def _search(self, c: Candidates, priced: Priced, column: int, keep: Bools, widths: Sequence[int]) -> int:
+        """Offer the plans of beams; a bound on every plan of the node, at least ``upper`` where it is solved."""
+        bound = -UNREACHABLE
+        for width in widths:
+            found = beam(c, priced, column, keep, self.upper, width, _CELLS)
+            without = found.bound
+            for i, (plan, value) in enumerate(zip(found.plans, found.value.tolist(), strict=True)):
+                if i == _PRICED_PLANS:
+                    without = min(without, value)
+                if i == _PRICED_PLANS or value >= self.upper or self.offer(c.option[plan]):
+                    break
+            bound = max(bound, without)
+            if bound >= self.upper or self._late():
+                break
+        return bound
 
     def _late(self) -> bool:
         return self.clock.left <= 0

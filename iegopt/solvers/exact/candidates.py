@@ -16,6 +16,7 @@ from iegopt.solvers.exact.coupled_links import Ends, coupled_link, follows_tree
 from iegopt.solvers.exact.couplings import coupling_forest, couplings
 from iegopt.solvers.exact.links import LevelLink, Link, TableLink
 from iegopt.solvers.exact.messages import UNREACHABLE
+from iegopt.solvers.exact.pair_costs import PairCosts
 from iegopt.solvers.exact.relaxation import Forest
 from iegopt.solvers.exact.site_tree import SiteTree
 from iegopt.solvers.exact.time_rows import TimeRows
@@ -139,12 +140,13 @@ def candidates(problem: Problem, mask: Bools, rows: TimeRows | None = None) -> C
     devices, capacity = padded[:, site], np.append(problem.capacity[used], NO_LIMIT)
     coupled = couplings(problem)
     tightest = topology.tightest(problem.capacity)[sites]
+    pairs = PairCosts(problem, part, tree, padded, capacity)
     links: list[Link | None] = []
     for each in coupled:
         a, b = (
             Ends.of(problem, option[p], position[p], site[p], devices[:, p]) for p in (of[each.source], of[each.target])
         )
-        link = coupled_link(problem, each, tree, part, a, b, tightest, capacity)
+        link = coupled_link(problem, each, tree, part, a, b, tightest, pairs)
         if isinstance(link, LevelLink) and count[each.source] * count[each.target] <= _TABLE_CELLS:
             links.append(link.part(np.arange(count[each.source]), np.arange(count[each.target])))
         else:

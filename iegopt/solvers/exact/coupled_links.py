@@ -9,10 +9,11 @@ import numpy.typing as npt
 
 from iegopt.problem.arrays import NO_LIMIT, Problem
 from iegopt.problem.topology import Topology
-from iegopt.problem.transfer import cost_ticks, edge_ticks, time_ticks
+from iegopt.problem.transfer import cost_ticks, time_ticks
 from iegopt.solvers.exact.couplings import Coupling, broken_pairs, broken_per_level
 from iegopt.solvers.exact.links import LevelLink, Link, TableLink
 from iegopt.solvers.exact.messages import UNREACHABLE
+from iegopt.solvers.exact.pair_costs import PairCosts
 from iegopt.solvers.exact.site_tree import SiteTree
 
 __all__ = ["Ends", "coupled_link", "follows_tree"]
@@ -59,7 +60,7 @@ def coupled_link(
     source: Ends,
     target: Ends,
     tightest: Ints,
-    capacity: Ints,
+    pairs: PairCosts,
 ) -> Link | None:
     """The link between options of a coupling's stages; ``None`` where no pair costs or takes anything.
 
@@ -67,8 +68,10 @@ def coupled_link(
     ----------
     topology, tree
         Of the sites in use; no tree where measured pairs take its place.
-    tightest, capacity
-        Memory of the least device of every such site, and of the devices in use.
+    tightest
+        Memory of the least device of every such site.
+    pairs
+        Costs of pairs of options on these sites.
     """
     edge, timed = coupling.edge, problem.has_path_limits
     if edge is not None and problem.edges.weight[edge] == 0 and not timed and not coupling.rules:
@@ -80,14 +83,14 @@ def coupled_link(
     shape = len(source.option), len(target.option)
     time, cost = np.zeros(shape, dtype=np.int64), np.zeros(shape, dtype=np.int64)
     if edge is not None:
-        time, cost = edge_ticks(problem, edge, source.option[:, None], target.option[None, :])
+        time, cost = pairs.ticks(edge, source.option, target.option, (source.site, target.site))
     site = problem.options.site
     for rule, ticks in coupling.rules:
         cost = cost + np.where(broken_pairs(problem, rule, site[source.option], site[target.option]), ticks, 0)
     equal = (source.key[:, None] == target.key[None, :]) & (source.key >= 0)[:, None]
     need = (source.least + source.weight)[:, None] + (target.least + target.weight)[None, :]
     need = need - np.where(equal, target.weight[None, :], 0)
-    clash = need > _common(source.devices, target.devices, capacity)
+    clash = need > pairs.common(source.site, target.site)
     return TableLink(np.where(clash, UNREACHABLE, np.minimum(cost, UNREACHABLE)), time if timed else None)
 
 
@@ -131,16 +134,3 @@ def _least(sites: int, position: Ints, share: Ints) -> Ints:
     least = np.full(sites, NO_LIMIT)
     np.minimum.at(least, position, share)
     return np.where(least < NO_LIMIT, least, 0)
-
-
-def _common(source: Ints, target: Ints, capacity: Ints) -> Ints:
-    """(a, b) the smallest capacity among the devices that two sites share, ``NO_LIMIT`` where they share none.
-
-    Devices are (K, options), padded with the last of ``capacity``.
-    """
-    common: Ints = np.full((source.shape[1], target.shape[1]), NO_LIMIT)
-    for mine in source:
-        for theirs in target:
-            shared = (mine[:, None] == theirs[None, :]) & (mine[:, None] < len(capacity) - 1)
-            np.minimum(common, capacity[mine][:, None], out=common, where=shared)
-    return common

@@ -23,7 +23,7 @@ from iegopt.solvers.exact.messages import UNREACHABLE
 from iegopt.solvers.exact.relaxation import Forest, kruskal, spanning_forest
 from iegopt.solvers.exact.site_tree import SiteTree
 
-__all__ = ["Coupling", "broken_pairs", "broken_per_level", "coupling_forest", "couplings"]
+__all__ = ["Coupling", "broken_pairs", "broken_per_level", "coupling_forest", "couplings", "pairs_of"]
 
 Ints = npt.NDArray[np.int64]
 
@@ -50,7 +50,7 @@ def couplings(problem: Problem) -> tuple[Coupling, ...]:
     ]
     at = {frozenset((each.source, each.target)): i for i, each in reversed(list(enumerate(found)))}
     for rule in problem.affinities:
-        for u, v, cost in _pairs(rule):
+        for u, v, cost in pairs_of(rule):
             i = at.setdefault(frozenset((u, v)), len(found))
             if i == len(found):
                 found.append(Coupling(u, v, None))
@@ -58,7 +58,7 @@ def couplings(problem: Problem) -> tuple[Coupling, ...]:
     return tuple(found)
 
 
-def _pairs(rule: Affinity) -> Iterator[tuple[int, int, int]]:
+def pairs_of(rule: Affinity) -> Iterator[tuple[int, int, int]]:
     """(stage, stage, ticks where the pair breaks the rule)."""
     stages = list(dict.fromkeys(rule.stages))
     pairs = list(combinations(stages, 2)) if rule.apart else [(stages[0], v) for v in stages[1:]]

@@ -55,13 +55,13 @@ class PricesSolver:
         return search_result(search, self.name, clock)
 
 
-def unpriceable(problem: Problem) -> str | None:
-    """Why priced bounds do not hold or do not fit into memory, or ``None``."""
+def unpriceable(problem: Problem, mask: npt.NDArray[np.bool_] | None = None) -> str | None:
+    """Why priced bounds do not hold or, over the options in a mask (O,), do not fit into memory; or ``None``."""
     if problem.timed:
         return "it prices memory in sum, and nothing that depends on when stages run"
     if any(rule.penalty < 0 for rule in problem.affinities):
         return "a negative penalty rewards a broken affinity"
-    if table_cells(problem) > _MOST_CELLS:
+    if table_cells(problem, problem.allowed if mask is None else mask) > _MOST_CELLS:
         return f"more than {_MOST_CELLS:,} pairs of options whose cost does not follow the topology tree"
     if float(np.abs(problem.options.cost.astype(np.float64)).max(initial=0.0)) * max(1, problem.V) > UNREACHABLE / 64:
         return "costs beyond 2^55 ticks"
