@@ -19,14 +19,14 @@ import os
 import sys
 from collections.abc import Sequence
 
-from iegopt.cli import bench, compiling, explaining, instances, models, planning, solving
+from iegopt.cli import bench, compiling, explaining, instances, models, planning, solving, warming
 from iegopt.cli.arguments import Parser, UsageError, Version
 from iegopt.cli.output import note
 from iegopt.errors import IegoptError, InternalError
 
 __all__ = ["main"]
 
-_GROUPS = (planning, explaining, solving, compiling, models, instances, bench)
+_GROUPS = (planning, explaining, solving, compiling, models, instances, bench, warming)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
