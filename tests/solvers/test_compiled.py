@@ -128,9 +128,11 @@ def test_a_loaded_kernel_cannot_compile(core: SimpleNamespace) -> None:
 
 def test_constants_are_those_of_the_package(loaded: SimpleNamespace) -> None:
     from iegopt.problem.arrays import TICKS_PER_SECOND
+    from iegopt.solvers.exact import batch_kernels
     from iegopt.solvers.exact import kernels as module
 
     assert (module.UNREACHABLE, module.TICKS_PER_SECOND) == (UNREACHABLE, TICKS_PER_SECOND)
+    assert batch_kernels._UNREACHABLE == UNREACHABLE
 
 
 def test_nothing_is_loaded_until_asked() -> None:

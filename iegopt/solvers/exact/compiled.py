@@ -93,9 +93,10 @@ def warmup(compile: bool = True) -> Warmup:
 
 def _registered() -> dict[str, tuple[Any, str]]:
     """All kernels; loads numba."""
-    from iegopt.solvers.exact.kernels import KERNELS
+    from iegopt.solvers.exact import batch_kernels, kernels
 
-    return KERNELS
+    assert batch_kernels.solve_many.__name__ in kernels.KERNELS
+    return kernels.KERNELS
 
 
 def _unavailable() -> str | None:
