@@ -1,5 +1,8 @@
 """The planner: a cluster compiled once, kept up to date in place, asked for plans.
 
+The prices of limits that a solve has found are where the next one starts: it is sooner done, and no answer is less
+proven for it. Plans of one planner thus depend, among equally good ones, on what it was asked before.
+
 One request goes builder → compile → solve → decode → verify; a preferred device opens fallback
 tiers one after the other. Whatever comes back has passed the independent verifier.
 """
@@ -23,6 +26,7 @@ from iegopt.problem.cluster import CompiledCluster
 from iegopt.problem.compile import Compiled, compile_graph
 from iegopt.problem.decode import decode, in_seconds
 from iegopt.solvers.api import solve
+from iegopt.solvers.multipliers import Multipliers
 from iegopt.solvers.result import Params, Result, Status
 from iegopt.spec.cluster import ClusterSpec
 from iegopt.spec.graph import GraphSpec
@@ -61,6 +65,8 @@ class Planner(Questions):
         self._cluster = CompiledCluster(cluster)
         self._tokenizer = tokenizer
         _keep_freed_memory()
+        # Prices of the last solve that had any: what memory is worth hardly changes from one request to the next.
+        self._multipliers: Multipliers | None = None
 
     def update(
         self,
@@ -152,7 +158,9 @@ class Planner(Questions):
         while True:
             compiled = compile_graph(self._cluster, graph, request, tier=tier)
             left = max(deadline - time.perf_counter(), 0.0)
-            result = solve(compiled.problem, solver, dataclasses.replace(params, time_limit=left))
+            known = params.multipliers or self._multipliers
+            result = solve(compiled.problem, solver, dataclasses.replace(params, time_limit=left, multipliers=known))
+            self._multipliers = result.multipliers or self._multipliers
             tier += 1
             if result.status is not Status.INFEASIBLE or tier >= len(compiled.tiers):
                 break

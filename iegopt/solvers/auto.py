@@ -147,7 +147,9 @@ def _finish(mask: npt.NDArray[np.bool_], done: Result, params: Params, clock: Cl
     status = Status.UNKNOWN
     if value is not None:
         status = Status.OPTIMAL if gap is not None and gap <= OPTIMALITY_GAP else Status.FEASIBLE
-    return Result(status, choice, value, bound, proof, "auto", clock.seconds, note, result.stats)
+    return Result(
+        status, choice, value, bound, proof, "auto", clock.seconds, note, result.stats, multipliers=done.multipliers
+    )
 
 
 def _enumerable(problem: Problem, mask: npt.NDArray[np.bool_], clock: Clock) -> bool:

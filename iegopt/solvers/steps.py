@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import random
 from collections.abc import Callable
 
@@ -59,7 +60,7 @@ class Steps:
         self.steps = [note]
         self.search: PricedSearch | None = None
         self.no_prices = unpriceable(self.problem, np.zeros(len(self.problem.options.site), dtype=np.bool_))
-        self.prices: npt.NDArray[np.float64] | None = None
+        self.prices = params.multipliers
         self.near = Neighbourhoods(self.problem, self.rng, params.report)
         self.kicks = 0
         params.report(None if first is None else first[1], self.bound, self.proof)
@@ -113,7 +114,7 @@ class Steps:
                 break
             search = PricedSearch(self.problem, mask, self.best, self.clock, self.prices)
             search.bound_root(_NEAR_PHASES)
-            self.prices = search.price
+            self.prices = search.multipliers
             looked.append(int(mask.sum()))
             if search.value is not None and search.plan is not None:
                 self.take((search.value, search.plan))
@@ -260,7 +261,9 @@ class Steps:
         if self.best is None and self.search is not None and self.search.done:
             return Result(Status.INFEASIBLE, None, None, None, PRICES_PROOF, "auto", self.clock.seconds, note)
         known = None if self.bound is None else (self.bound, self.proof)
-        return outcome(self.relaxed, self.best, "auto", self.clock, note, known)
+        done = outcome(self.relaxed, self.best, "auto", self.clock, note, known)
+        found = self.prices if self.search is None else self.search.multipliers
+        return dataclasses.replace(done, multipliers=None if found is self.params.multipliers else found)
 
 
 def _beyond_prices(problem: Problem) -> bool:

@@ -269,7 +269,7 @@ def test_prices_of_the_last_solve_give_nearly_its_bound_at_once() -> None:
     first.bound_root()
     assert first.price.max() > 0
     cold = PricedSearch(problem, problem.allowed, None, Clock(math.inf))
-    warm = PricedSearch(problem, problem.allowed, None, Clock(math.inf), first.price)
+    warm = PricedSearch(problem, problem.allowed, None, Clock(math.inf), first.multipliers)
     cold.bound_root(1)
     warm.bound_root(1)
     assert cold.bound is not None

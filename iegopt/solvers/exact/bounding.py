@@ -16,9 +16,11 @@ from iegopt.solvers.exact.beam import beam
 from iegopt.solvers.exact.best_plan import BestPlan
 from iegopt.solvers.exact.branching import Branching, propagate
 from iegopt.solvers.exact.candidates import Candidates, above_any_plan, candidates
+from iegopt.solvers.exact.handover import multipliers_of, prices_from
 from iegopt.solvers.exact.in_time import in_time
 from iegopt.solvers.exact.messages import UNREACHABLE
 from iegopt.solvers.exact.pricing import Priced, Pricing, no_split, split_rows
+from iegopt.solvers.multipliers import Multipliers
 from iegopt.solvers.result import Report, unheard
 
 __all__ = ["PRICES_PROOF", "PricedSearch"]
@@ -39,6 +41,8 @@ _BATCH, _BATCH_CELLS = 32, 60_000
 """Nodes at a time, and nodes · options at a time."""
 _BATCH_SHARE, _PACE = 0.3, 1e-5
 """Share of the time left for a batch, and seconds per node · option before any was measured."""
+_WARM_PHASES = 4
+"""Phases, with their longer steps, that a root skips which starts from known prices."""
 _ROOT_WIDTHS, _WIDTHS, _CELLS = ((16,), (16, 128), (16, 512), (16, 256, 2000)), (24,), 200_000
 """Widths of the beams after every phase of the root, and of that of a node; their cells."""
 _SHRUNK = 0.7
@@ -69,15 +73,15 @@ class PricedSearch(BestPlan):
         Options that take part: a plan that uses another is no better than ``value``.
     best
         (objective, plan) to beat, or ``None``.
-    price (D,)
-        To start from, as in the attribute: the prices of a solve on nearly the same cluster save steps.
+    known
+        Prices to start from: those of a solve on nearly the same cluster save steps.
     report
         Receives every better plan and bound as it is found.
 
     Attributes
     ----------
-    price (D,)
-        Ticks for the whole memory of every device at the root: what its last byte saves, times its bytes.
+    price (D,), toll (R,)
+        Prices at the root: ticks for the whole memory of every device, and per unit of the limits in time.
     bound
         Ticks: no plan costs less, ``value`` once that is proven optimal; ``None`` where nothing is known.
     marginals (O,)
@@ -92,12 +96,12 @@ class PricedSearch(BestPlan):
         mask: Bools,
         best: tuple[int, Ints] | None,
         clock: Clock,
-        price: Floats | None = None,
+        known: Multipliers | None = None,
         report: Report = unheard,
     ) -> None:
         super().__init__(problem, best, above_any_plan(problem, mask), report)
         self.clock = clock
-        self.price = np.zeros(problem.topology.D) if price is None else price.copy()
+        self.price, self.toll = np.zeros(problem.topology.D), np.zeros(0)
         self.marginals = np.where(mask, -UNREACHABLE, UNREACHABLE)
         self.nodes = 0
         self._started = False
@@ -107,6 +111,14 @@ class PricedSearch(BestPlan):
         self._doing: list[int] = []
         self._pace = _PACE
         self._c = candidates(problem, mask)
+        if known is not None:
+            given, self.toll = prices_from(problem, known, self._c.rows)
+            self.price[self._c.used] = given[self._c.used]
+
+    @property
+    def multipliers(self) -> Multipliers:
+        """The prices of the root by name, for the next solve and for the user."""
+        return multipliers_of(self.problem, self.price, self._c.rows, self.toll)
 
     @property
     def done(self) -> bool:
@@ -131,8 +143,11 @@ class PricedSearch(BestPlan):
         self._started = True
         self.nodes = 1
         keep = propagate(c, in_time(c, np.ones((len(c.option), 1), dtype=np.bool_))[:, 0])
-        price, split = np.append(self.price[c.used], 0.0)[:, None], tuple(no_split(c, 1))
-        toll = np.zeros((0, 1))
+        split = tuple(no_split(c, 1))
+        price, toll = (part[:, None] for part in (np.append(self.price[c.used], 0.0), self.toll))
+        if keep is not None and (price.any() or toll.any()):
+            price, toll = _better_start(c, keep, price, toll)
+        ahead = _WARM_PHASES if price.any() or toll.any() else 0
         bound = -UNREACHABLE
         for phase in range(phases):
             if keep is None:
@@ -144,8 +159,8 @@ class PricedSearch(BestPlan):
             early = phase < len(_FIRST_STEPS)
             steps = _FIRST_STEPS[phase] if early else _STEPS
             pricing = Pricing(c, keep[:, None], price, split, toll)
-            priced = pricing.run(lambda: self.upper, steps, _ROOT_DECAY**phase, self._offer(c), self._late)
-            self.price[c.used] = priced.price[:-1, 0]
+            priced = pricing.run(lambda: self.upper, steps, _ROOT_DECAY ** (phase + ahead), self._offer(c), self._late)
+            self.price[c.used], self.toll = priced.price[:-1, 0], priced.toll[:, 0]
             price, toll, split = priced.price, priced.toll, priced.split
             bound = max(bound, int(priced.bound[0]))
             bound = max(bound, self._search(c, priced, 0, keep, _ROOT_WIDTHS[min(phase, len(_ROOT_WIDTHS) - 1)]))
@@ -348,3 +363,10 @@ class PricedSearch(BestPlan):
 
     def _late(self) -> bool:
         return self.clock.left <= 0
+
+
+def _better_start(c: Candidates, keep: Bools, price: Floats, toll: Floats) -> tuple[Floats, Floats]:
+    """The given prices, or none where these bound better: prices of another request may be far off."""
+    both = [np.concatenate([part, np.zeros_like(part)], axis=1) for part in (price, toll)]
+    given, none = Pricing(c, np.stack([keep, keep], axis=-1), both[0], no_split(c, 2), both[1]).bounds().tolist()
+    return (price, toll) if given > none else (np.zeros_like(price), np.zeros_like(toll))

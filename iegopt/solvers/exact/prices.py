@@ -49,7 +49,7 @@ class PricesSolver:
             best = plan if best is None else min(best, plan, key=lambda each: each[0])
             params.report(best[1], relaxed.bound, relaxation_proof(relaxed))
         mask = problem.allowed if best is None else relaxed.prune(best[0])
-        search = PricedSearch(problem, mask, best, clock, report=params.report)
+        search = PricedSearch(problem, mask, best, clock, params.multipliers, report=params.report)
         search.bound_root()
         search.explore(clock)
         return search_result(search, self.name, clock)
@@ -70,12 +70,15 @@ def unpriceable(problem: Problem, mask: npt.NDArray[np.bool_] | None = None) -> 
 
 def search_result(search: PricedSearch, solver: str, clock: Clock) -> Result:
     """What a search has found and proven so far."""
-    value, bound = search.value, search.bound
-    note = f"{search.nodes} nodes under prices"
+    value, bound, prices = search.value, search.bound, search.multipliers
+    note, stats = f"{search.nodes} nodes under prices", {"nodes": search.nodes}
+
+    def result(status: Status, bound: int | None) -> Result:
+        return Result(
+            status, search.plan, value, bound, PRICES_PROOF, solver, clock.seconds, note, stats, multipliers=prices
+        )
+
     if value is None:
-        if search.done:
-            return Result(Status.INFEASIBLE, None, None, None, PRICES_PROOF, solver, clock.seconds, note)
-        return Result(Status.UNKNOWN, None, None, bound, PRICES_PROOF, solver, clock.seconds, note)
+        return result(Status.INFEASIBLE, None) if search.done else result(Status.UNKNOWN, bound)
     gap = relative_gap(value, bound)
-    status = Status.OPTIMAL if gap is not None and gap <= OPTIMALITY_GAP else Status.FEASIBLE
-    return Result(status, search.plan, value, bound, PRICES_PROOF, solver, clock.seconds, note, {"nodes": search.nodes})
+    return result(Status.OPTIMAL if gap is not None and gap <= OPTIMALITY_GAP else Status.FEASIBLE, bound)

@@ -186,6 +186,10 @@ class Pricing:
         marginals = np.minimum(self._marginals(passed) - self._rent(), UNREACHABLE)
         return Priced(best, self.price, self.toll, tuple(self.split), marginals, mass, passed)
 
+    def bounds(self) -> Ints:
+        """(B,) ticks that the prices to start from prove."""
+        return self._down(self._up())[0]
+
     def _shift(self) -> Ints:
         """(n, B) what the edges that close cycles add to both their ends."""
         shift = np.zeros_like(self._base)

@@ -46,8 +46,8 @@ class TimeRows:
     def __init__(self, problem: Problem, coupled: Sequence[Coupling]) -> None:
         self.problem = problem
         self.rows: list[Row] = []
-        self._known: set[Row] = set()
-        self._coupled = len(coupled)
+        self._known: dict[Row, int] = {}
+        self.ends = tuple((each.source, each.target) for each in coupled)
         self._stages = np.zeros((0, problem.V))
         self._couplings = np.zeros((0, len(coupled)))
         self.limit = np.zeros(0)
@@ -68,18 +68,19 @@ class TimeRows:
     def __len__(self) -> int:
         return len(self.rows)
 
-    def add(self, row: Row) -> None:
-        """Add a row unless it is known or there are too many."""
+    def add(self, row: Row) -> int | None:
+        """The number of a row, which is added unless it is known; ``None`` where there are too many."""
         if row in self._known or len(self.rows) >= MOST_ROWS:
-            return
-        self._known.add(row)
+            return self._known.get(row)
+        self._known[row] = len(self.rows)
         self.rows.append(row)
-        stages, couplings = np.zeros((1, self.problem.V)), np.zeros((1, self._coupled))
+        stages, couplings = np.zeros((1, self.problem.V)), np.zeros((1, len(self.ends)))
         np.add.at(stages[0], list(row.stages), 1.0)
         couplings[0, list(row.couplings)] = 1.0
         self._stages = np.concatenate([self._stages, stages])
         self._couplings = np.concatenate([self._couplings, couplings])
         self.limit = np.append(self.limit, float(row.limit))
+        return len(self.rows) - 1
 
     @property
     def unit(self) -> Floats:
