@@ -13,8 +13,6 @@ import dataclasses
 import time
 from collections.abc import Callable
 
-import numpy as np
-
 from iegopt import library
 from iegopt.errors import InputError, InternalError
 from iegopt.explain import explain
@@ -23,10 +21,13 @@ from iegopt.explain.questions import Questions
 from iegopt.graph.builder import build_graph
 from iegopt.plans import NoPlan, Plan
 from iegopt.problem.cluster import CompiledCluster
-from iegopt.problem.compile import Compiled, compile_graph
+from iegopt.problem.columns import keep_freed_memory
+from iegopt.problem.compile import Compiled, can_focus, compile_graph
 from iegopt.problem.decode import decode, in_seconds
 from iegopt.solvers.api import solve
+from iegopt.solvers.clock import Clock, pressure, punctual
 from iegopt.solvers.multipliers import Multipliers
+from iegopt.solvers.part import beside, in_whole, of_part, whole_seconds
 from iegopt.solvers.result import Params, Result, Status
 from iegopt.spec.cluster import ClusterSpec
 from iegopt.spec.graph import GraphSpec
@@ -39,9 +40,13 @@ __all__ = ["DEFAULT_TIME_LIMIT", "Planner", "plan"]
 DEFAULT_TIME_LIMIT = 30.0
 """Seconds a plan may take where the caller sets neither a deadline nor a limit."""
 
-_LARGE_BLOCK = 30 * 2**20
-"""Bytes: just below the largest that glibc adapts to."""
-
+_PART_FIRST = 2.0
+"""Multiple of what the whole cluster needs, below which the promising sites come first."""
+_ANSWER, _FIRST_PACE, _QUICKEST_PACE, _SLOWEST_PACE, _FORGET = 5e-5, 3e-5, 2.5e-5, 6e-5, 0.9
+"""Seconds to decode and verify a plan, more per stage before any was measured, at least and at most, and what is left
+of a pace after a quicker plan."""
+_WORTH_A_TRY = 0.3
+"""Part of that from which it is tried all the same, where the promising sites have no plan."""
 Tokenizer = Callable[[str], int]
 
 
@@ -64,9 +69,10 @@ class Planner(Questions):
     def __init__(self, cluster: ClusterSpec, *, tokenizer: Tokenizer | None = None) -> None:
         self._cluster = CompiledCluster(cluster)
         self._tokenizer = tokenizer
-        _keep_freed_memory()
         # Prices of the last solve that had any: what memory is worth hardly changes from one request to the next.
         self._multipliers: Multipliers | None = None
+        self._pace = _FIRST_PACE
+        keep_freed_memory()
 
     def update(
         self,
@@ -83,7 +89,7 @@ class Planner(Questions):
         InputError
             Unknown device, or a figure out of range.
         """
-        self._cluster.state.update(device, queue=queue, utilisation=utilisation, used=used)
+        self._cluster.update(device, queue=queue, utilisation=utilisation, used=used)
 
     def graph(self, request: RequestSpec) -> GraphSpec:
         """The execution graph of a request: the one it gives, or the builder's.
@@ -95,6 +101,19 @@ class Planner(Questions):
         """
         card = library.llm(request.model) if request.model is not None else None
         return build_graph(request, card, tokenizer=self._tokenizer, cards=library.llm).spec
+
+    def load(self, request: RequestSpec) -> None:
+        """Read the cards that a request names from their files now, which its first plan would do within its deadline.
+
+        Raises
+        ------
+        InputError
+            As ``plan``.
+        """
+        graph = self.graph(request)
+        names = {stage.model for stage in graph.stages if stage.model is not None}
+        for card in map(library.llm, sorted(names)):
+            library.path(card.name)
 
     def compile(self, request: RequestSpec, *, tier: int | None = None) -> Compiled:
         """The placement problem of a request in the cluster's present state; all fallback tiers open by default."""
@@ -127,7 +146,10 @@ class Planner(Questions):
         Parameters
         ----------
         deadline_ms
-            Milliseconds until the best verified plan so far is wanted; explanation comes on top.
+            Milliseconds until the best verified plan so far is wanted; explanation comes on top. Where they do not
+            suffice for the whole cluster, the plan is one over some promising sites, without a bound; the note says
+            so. While at most 250 ms run, Python's switch interval is shorter and garbage is collected afterwards
+            (``iegopt.solvers.clock.punctual``).
         solver
             A name of ``iegopt.solvers.api.SOLVERS``.
         explained
@@ -152,28 +174,86 @@ class Planner(Questions):
         if deadline_ms is not None and not deadline_ms >= 0:
             raise InputError(f"deadline_ms {deadline_ms}: expected a number of milliseconds, at least 0")
         limit = deadline_ms / 1000 if deadline_ms is not None else params.time_limit
-        deadline = started + (DEFAULT_TIME_LIMIT if limit is None else limit)
-        graph = self.graph(request)
+        clock = Clock(DEFAULT_TIME_LIMIT if limit is None else limit, started)
+        with punctual(limit):
+            graph = self.graph(request)
+            compiled, result = self._solve(request, graph, solver, params, clock)
+            if compiled is None or result is None or result.choice is None:
+                answer = None
+                self._learn_pace(0.0)
+            else:
+                begun = time.thread_time()
+                answer = _decoded(compiled, result, clock.seconds)
+                report = self.verify(answer, request, graph)
+                self._learn_pace((time.thread_time() - begun - _ANSWER) / len(graph.stages))
+                if not report.ok:
+                    raise InternalError(f"the plan breaks {'; '.join(map(str, report.violations))}")
+            seconds = clock.seconds
+        if answer is None or compiled is None or result is None or result.choice is None:
+            return self._no_plan(request, compiled, result, seconds, explained)
+        if not explained:
+            return answer
+        choice = result.choice
+        if compiled.table.whole is not None:
+            whole = compile_graph(self._cluster, graph, request, tier=0)
+            compiled, choice = whole, in_whole(compiled, choice, whole)
+        return dataclasses.replace(answer, explanation=explain(compiled, choice, answer, result.start))
+
+    def _learn_pace(self, seconds: float) -> None:
+        """Take the seconds that decoding and verifying took per stage for what they will take; forget slow ones."""
+        self._pace = min(_SLOWEST_PACE, max(seconds, _QUICKEST_PACE, _FORGET * self._pace))
+
+    def _solve(
+        self, request: RequestSpec, graph: GraphSpec, solver: str, params: Params, clock: Clock
+    ) -> tuple[Compiled | None, Result | None]:
+        """The best result before the clock ends, less what is needed to decode and verify it, and what it is of.
+
+        Short deadlines begin with the promising sites. ``None`` where the time did not suffice to compile.
+        """
+        ready = Clock(clock.limit - pressure() * (_ANSWER + self._pace * len(graph.stages)), clock.start)
+        needs = whole_seconds(graph, self._cluster.sites(self._cluster.gang_sizes).topology)
+        part: tuple[Compiled, Result] | None = None
+        if solver == "auto" and ready.left < _PART_FIRST * needs and can_focus(graph, request, self._cluster):
+            part = self._over(request, graph, solver, params, ready, focus=True)
+            if part is None or part[0].table.whole is None:
+                return part or (None, None)
+            if ready.left < (needs if part[1].choice is not None else _WORTH_A_TRY * needs):
+                return part[0], of_part(part[1], part[0].table)
+        whole = self._over(request, graph, solver, params, ready, focus=False)
+        if part is None or part[1].objective is None:
+            return whole or (None, None)
+        if whole is None or whole[1].objective is None:
+            return part[0], of_part(part[1], part[0].table)
+        return whole if whole[1].objective <= part[1].objective else (part[0], beside(part[1], whole[1]))
+
+    def _over(
+        self, request: RequestSpec, graph: GraphSpec, solver: str, params: Params, clock: Clock, *, focus: bool
+    ) -> tuple[Compiled, Result] | None:
+        """Compile and solve, over one fallback tier after the other; ``None`` where there was no time to compile."""
+        until = clock.start + clock.limit
         tier = 0
         while True:
-            compiled = compile_graph(self._cluster, graph, request, tier=tier)
-            left = max(deadline - time.perf_counter(), 0.0)
+            compiled = compile_graph(self._cluster, graph, request, tier=tier, focus=focus, until=until)
+            if compiled is None or (focus and clock.left <= 0):
+                return None
             known = params.multipliers or self._multipliers
-            result = solve(compiled.problem, solver, dataclasses.replace(params, time_limit=left, multipliers=known))
+            limited = dataclasses.replace(params, time_limit=max(clock.left, 0.0), multipliers=known)
+            result = solve(compiled.problem, solver, limited)
             self._multipliers = result.multipliers or self._multipliers
             tier += 1
             if result.status is not Status.INFEASIBLE or tier >= len(compiled.tiers):
-                break
-        seconds = time.perf_counter() - started
-        if result.choice is None:
-            return _no_plan(compiled, result, seconds, explained)
-        answer = _decoded(compiled, result, seconds)
-        report = self.verify(answer, request, graph)
-        if not report.ok:
-            raise InternalError(f"the plan breaks {'; '.join(map(str, report.violations))}")
-        if not explained:
-            return answer
-        return dataclasses.replace(answer, explanation=explain(compiled, result.choice, answer, result.start))
+                return compiled, result
+
+    def _no_plan(
+        self, request: RequestSpec, compiled: Compiled | None, result: Result | None, seconds: float, explained: bool
+    ) -> NoPlan:
+        if compiled is None or result is None:
+            note = "the deadline came before the request was compiled"
+            return NoPlan(
+                request=request.id, cluster=self._cluster.spec.name, status=str(Status.UNKNOWN), bound=None,
+                solver="none", seconds=seconds, note=note, tier=None, conflicts=(),
+            )  # fmt: skip
+        return _no_plan(compiled, result, seconds, explained)
 
 
 def plan(
@@ -187,17 +267,6 @@ def plan(
 ) -> Plan | NoPlan:
     """Place one request on a cluster; for many requests keep a ``Planner``. See ``Planner.plan``."""
     return Planner(cluster, tokenizer=tokenizer).plan(request, deadline_ms=deadline_ms, solver=solver, params=params)
-
-
-def _keep_freed_memory() -> None:
-    """Let glibc keep the arrays of one plan for the next, in place of returning them to the system.
-
-    Its ``malloc`` maps blocks of over 128 kB one by one, and returns the top of the heap, until a block of 32 MB at
-    most was freed: from then on blocks of that size come from a heap of which it keeps twice as much (mallopt(3),
-    M_MMAP_THRESHOLD). The block is never touched. Without it, a plan on 1,024 devices spends a third of its time on
-    500 page faults. Where memory comes from elsewhere, nothing changes.
-    """
-    np.empty(_LARGE_BLOCK, dtype=np.uint8)
 
 
 def _decoded(compiled: Compiled, result: Result, seconds: float) -> Plan:

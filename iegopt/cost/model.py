@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Hashable
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from iegopt.cost.demand import Demand, demand, join_batch
 from iegopt.cost.gang import gang_capacity, gang_demand, replica_demand
@@ -62,6 +63,17 @@ class StageCost:
     step_seconds: float | None
 
 
+class _Work(tuple[Any, ...]):
+    """A tuple that works its hash out once: that of a spec takes as long as a cost."""
+
+    _hash: int | None = None
+
+    def __hash__(self) -> int:
+        if self._hash is None:
+            self._hash = super().__hash__()
+        return self._hash
+
+
 @dataclass(frozen=True)
 class CostModel:
     """Demands meet capacities; measured profiles take the roofline's place.
@@ -73,6 +85,7 @@ class CostModel:
     _kept: dict[Hashable, tuple[LlmCard | None, StageCost]] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
+    _last: dict[str, tuple[StageSpec, _Work]] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def stage_cost(
         self,
@@ -112,8 +125,8 @@ class CostModel:
             As ``demand``.
         """
         key = (
-            stage.type, stage.tokens, stage.compute, stage.memory, stage.io, stage.fixed_time, stage.model, id(card),
-            precision, device, capacity, parallelism, efficiency, parallel_efficiency, calibration, load, running,
+            self._work(stage), id(card), precision, device, capacity, parallelism, efficiency, parallel_efficiency,
+            calibration, load, running,
         )  # fmt: skip
         kept_card, found = self._kept.get(key, (None, None))
         if found is None or kept_card is not card:
@@ -125,6 +138,16 @@ class CostModel:
             )  # fmt: skip
             self._kept[key] = card, found
         return found
+
+    def _work(self, stage: StageSpec) -> _Work:
+        """What a cost reads of a stage; a stage is asked about for many devices in a row."""
+        last = self._last.get("stage")
+        if last is None or last[0] is not stage:
+            work = _Work(
+                (stage.type, stage.tokens, stage.compute, stage.memory, stage.io, stage.fixed_time, stage.model)
+            )
+            last = self._last["stage"] = stage, work
+        return last[1]
 
     def _cost(
         self, stage: StageSpec, card: LlmCard | None, precision: Precision, device: str, capacity: Capacity,

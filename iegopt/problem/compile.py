@@ -7,7 +7,9 @@ device, costs nothing, and has a data edge to it: data affinity is an edge from 
 from __future__ import annotations
 
 import math
+import time
 from dataclasses import dataclass
+from typing import overload
 
 import numpy as np
 import numpy.typing as npt
@@ -30,9 +32,13 @@ from iegopt.spec.policy import KvTransferConfig
 from iegopt.spec.request import MemoryAccounting, RequestSpec
 from iegopt.spec.stage import AT_LEAST_16_BIT, SIXTEEN_BIT, Precision, StageSpec
 
-__all__ = ["Compiled", "compile_graph"]
+__all__ = ["Compiled", "can_focus", "compile_graph"]
 
 Ints = npt.NDArray[np.int64]
+
+_OPTION_NEEDS, _DEVICE_NEEDS = 1.5e-8, 2e-5
+"""Seconds that the arrays take for an option, and a table of sites for a device and gang size, as measured on one core
+of a server."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,10 +77,35 @@ class Compiled:
         return self.preference.names if self.preference else ()
 
 
+@overload
 def compile_graph(
     cluster: CompiledCluster, graph: GraphSpec, request: RequestSpec, *, tier: int | None = None
-) -> Compiled:
-    """Compile; ``tier`` is the lowest fallback tier that is open (``None``: all of them).
+) -> Compiled: ...
+@overload
+def compile_graph(
+    cluster: CompiledCluster,
+    graph: GraphSpec,
+    request: RequestSpec,
+    *,
+    tier: int | None = None,
+    focus: bool = False,
+    until: float | None = None,
+) -> Compiled | None: ...
+def compile_graph(
+    cluster: CompiledCluster, graph: GraphSpec, request: RequestSpec, *, tier: int | None = None, focus: bool = False,
+    until: float | None = None,
+) -> Compiled | None:  # fmt: skip
+    """Compile.
+
+    Parameters
+    ----------
+    tier
+        The lowest fallback tier that is open; ``None``: all of them.
+    focus
+        Over the cluster's promising sites only, where that is possible (``can_focus``).
+    until
+        ``time.perf_counter()`` by which to be done; where that is too early, the result is ``None``. What was worked
+        out by then is kept for the next time.
 
     Raises
     ------
@@ -83,7 +114,9 @@ def compile_graph(
     """
     kv = request.kv_transfer_config or cluster.spec.kv_transfer_config
     degrees = [_degrees(stage, cluster) for stage in graph.stages]
-    table = cluster.sites({k for ks in degrees for k in ks})
+    table = _table(cluster, {k for ks in degrees for k in ks}, focus, until)
+    if table is None:
+        return None
     figures = SiteFigures(
         load=cluster.state.site_load(table.topology),
         price=cluster.state.site_price(table.topology),
@@ -95,10 +128,14 @@ def compile_graph(
     sizes = [wire_bytes(edge, by_id[edge.source], kv) for edge in graph.edges]
     held = buffers(graph, sizes, kv)
     weights = weights_for(request.sla_class, request.weights, request.objective)
-    stages = [
-        StageOptions.of(cluster.layout(stage, _precisions(stage, request, preference), table, ks, own), figures, buffer)
-        for stage, ks, buffer, own in zip(graph.stages, degrees, held, preferences, strict=True)
-    ]
+    stages: list[StageOptions] = []
+    for stage, ks, buffer, own in zip(graph.stages, degrees, held, preferences, strict=True):
+        layout = cluster.layout(stage, _precisions(stage, request, preference), table, ks, own)
+        stages.append(StageOptions.of(layout, figures, buffer))
+        if until is not None and time.perf_counter() > until:
+            return None
+    if until is not None and time.perf_counter() + _OPTION_NEEDS * sum(len(options.site) for options in stages) > until:
+        return None
     opened = [
         _opened(stage, options, tier, own, cluster, table)
         for stage, options, own in zip(graph.stages, stages, preferences, strict=True)
@@ -113,6 +150,22 @@ def compile_graph(
         problem, graph, request, cluster, table, tuple(stages), tuple(kept), tuple(penalty), weights, limits, kv,
         name, preference,
     )  # fmt: skip
+
+
+def _table(cluster: CompiledCluster, sizes: set[int], focus: bool, until: float | None) -> SiteTable | None:
+    """The sites for these gang sizes: built where there is time, else of a table at hand, else ``None``."""
+    if focus:
+        return cluster.focus(sizes)
+    needs = 0.0 if until is None else _DEVICE_NEEDS * len(cluster.devices) * len(sizes)
+    if until is None or time.perf_counter() + needs < until:
+        return cluster.sites(sizes)
+    return cluster.sites_at_hand(sizes) if time.perf_counter() < until else None
+
+
+def can_focus(graph: GraphSpec, request: RequestSpec, cluster: CompiledCluster) -> bool:
+    """Whether a plan over the promising sites means the same: nothing binds a stage to a device or prefers one."""
+    bound = (stage.affinity.device or stage.affinity.kv_cache_location for stage in graph.stages)
+    return preference_for(request, cluster) is None and not any(bound)
 
 
 def _degrees(stage: StageSpec, cluster: CompiledCluster) -> tuple[int, ...]:

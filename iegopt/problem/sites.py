@@ -43,11 +43,14 @@ class SiteTable:
         (device class, gang size, whether one domain holds the gang); a gang is of one class.
     of_kind
         The sites of every kind, ascending.
+    whole (S,)
+        Where the table is a part of a larger one (``focus``): the number of every site there.
     """
 
     topology: Topology
     kinds: tuple[tuple[DeviceClass, int, bool], ...]
     of_kind: tuple[Ints, ...]
+    whole: Ints | None = None
     _spread: dict[tuple[int, ...], tuple[Ints, Ints]] = field(default_factory=dict)
 
     def spread(self, kinds: tuple[int, ...]) -> tuple[Ints, Ints]:

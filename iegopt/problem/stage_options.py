@@ -23,7 +23,7 @@ from iegopt.problem.variants import Candidate
 from iegopt.spec.kinds import KINDS
 from iegopt.spec.stage import Parallelism, ParallelStrategy, Precision, StageSpec
 
-__all__ = ["Block", "SiteFigures", "StageLayout", "StageOptions", "stage_layout"]
+__all__ = ["Block", "SiteFigures", "StageBlocks", "StageLayout", "StageOptions", "stage_blocks"]
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -64,6 +64,15 @@ class Refusal:
 
 
 @dataclass(frozen=True, eq=False)
+class StageBlocks:
+    """What a stage costs on kinds of sites: for every block the kind, and for every kind without one the reason."""
+
+    kinds: tuple[int, ...]
+    blocks: tuple[Block, ...]
+    refused: tuple[tuple[int, str], ...]
+
+
+@dataclass(frozen=True, eq=False)
 class StageLayout:
     """What of a stage's options does not change with the cluster's state, in site order.
 
@@ -85,6 +94,18 @@ class StageLayout:
     memory: Ints
     blocks: tuple[Block, ...]
     refused: Counter[str]
+
+    @classmethod
+    def of(cls, found: StageBlocks, table: SiteTable) -> StageLayout:
+        """The blocks spread over the sites of a table."""
+        site, block = table.spread(found.kinds)
+        blocks = found.blocks
+        t0 = np.array([b.cost.t0 + b.load_time for b in blocks])
+        memory = np.array([math.ceil(b.cost.memory_bytes + b.cost.kv_bytes) for b in blocks], dtype=np.int64)
+        refused: Counter[str] = Counter()
+        for kind, reason in found.refused:
+            refused[reason] += len(table.of_kind[kind])
+        return cls(site, block, t0[block], memory[block], blocks, refused)
 
     @cached_property
     def names(self) -> tuple[str, ...]:
@@ -173,7 +194,7 @@ class StageOptions:
         return self.layout.memory + self.buffer
 
 
-def stage_layout(
+def stage_blocks(
     stage: StageSpec,
     candidates: tuple[Candidate, ...],
     table: SiteTable,
@@ -181,7 +202,7 @@ def stage_layout(
     parallel_efficiency: tuple[float, float],
     degrees: tuple[int, ...],
     preference: Preferred | None,
-) -> StageLayout:
+) -> StageBlocks:
     """All options of a stage, whatever its SLA says.
 
     Parameters
@@ -192,23 +213,23 @@ def stage_layout(
         Gang sizes that the stage may take.
     """
     types = stage.device_types or KINDS[stage.type].device_types
-    refused: Counter[str] = Counter()
+    refused: list[tuple[int, str]] = []
     blocks: list[Block] = []
-    parts: list[int] = []
-    for kind, ((device, size, fabric), sites) in enumerate(zip(table.kinds, table.of_kind, strict=True)):
+    kinds: list[int] = []
+    for kind, (device, size, fabric) in enumerate(table.kinds):
         efficiency = parallel_efficiency[0] if fabric else parallel_efficiency[1]
         if size not in degrees:
             continue
         if device.type not in types:
-            refused[f"{device.type} devices do not run {stage.type} stages"] += len(sites)
+            refused.append((kind, f"{device.type} devices do not run {stage.type} stages"))
             continue
         found = [_block(stage, c, device, size, model, efficiency, preference) for c in candidates]
         usable = [block for block in found if isinstance(block, Block)]
         if not usable:
-            refused[max(block for block in found if isinstance(block, Refusal)).reason] += len(sites)
-        parts += [kind] * len(usable)
+            refused.append((kind, max(block for block in found if isinstance(block, Refusal)).reason))
+        kinds += [kind] * len(usable)
         blocks += usable
-    return _layout(table, parts, blocks, refused)
+    return StageBlocks(tuple(kinds), tuple(blocks), tuple(refused))
 
 
 def _block(
@@ -261,11 +282,3 @@ def _parallelism(stage: StageSpec, size: int) -> Parallelism:
     if stage.parallelism is not None:
         return stage.parallelism
     return Parallelism(strategy=ParallelStrategy.TENSOR if size > 1 else ParallelStrategy.NONE, degree=size)
-
-
-def _layout(table: SiteTable, parts: list[int], blocks: list[Block], refused: Counter[str]) -> StageLayout:
-    """``parts``: the kind of site of every block."""
-    site, block = table.spread(tuple(parts))
-    t0 = np.array([b.cost.t0 + b.load_time for b in blocks])
-    memory = np.array([math.ceil(b.cost.memory_bytes + b.cost.kv_bytes) for b in blocks], dtype=np.int64)
-    return StageLayout(site, block, t0[block], memory[block], tuple(blocks), refused)

@@ -6,7 +6,7 @@ link of its own, and a dense matrix of measured pairs takes the tree's place alt
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -85,6 +85,22 @@ class Topology:
         if self.pair_latency is not None and self.pair_seconds_per_byte is not None:
             latency, rate = self.pair_latency, self.pair_seconds_per_byte
         return float(latency.max()), float(rate.max())
+
+    def part(self, sites: Ints) -> Topology:
+        """The topology of some sites; devices and groups keep their numbers."""
+        width = self.width[sites]
+        starts = np.repeat(self.device_ptr[sites] - np.cumsum(width) + width, width)
+        pairs = np.ix_(sites, sites)
+        latency, rate = self.pair_latency, self.pair_seconds_per_byte
+        return replace(
+            self,
+            sites=tuple(self.sites[s] for s in sites.tolist()),
+            device_ptr=np.concatenate([[0], np.cumsum(width)]),
+            device_index=self.device_index[starts + np.arange(int(width.sum()))],
+            group=self.group[:, sites],
+            pair_latency=None if latency is None else latency[pairs],
+            pair_seconds_per_byte=None if rate is None else rate[pairs],
+        )
 
     def devices_of(self, site: int) -> Ints:
         return self.device_index[self.device_ptr[site] : self.device_ptr[site + 1]]

@@ -11,6 +11,7 @@ are rounded, once, to ticks.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import numpy.typing as npt
@@ -24,6 +25,8 @@ __all__ = [
     "cost_ticks",
     "edge_ticks",
     "group_seconds",
+    "keep_links",
+    "kept_links",
     "raw_seconds",
     "site_links",
     "time_ticks",
@@ -31,6 +34,8 @@ __all__ = [
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
+
+_kept: WeakKeyDictionary[Topology, Floats] = WeakKeyDictionary()
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,6 +112,17 @@ def raw_seconds(problem: Problem, edge: int, source: Ints, target: Ints) -> Floa
     """Seconds of transfer between options before anything hides it; broadcast as in ``edge_ticks``."""
     source, target = np.broadcast_arrays(source, target)
     return _raw_and_least(problem, edge, source, target)[0]
+
+
+def keep_links(topology: Topology) -> None:
+    """Work the links of all pairs of a few sites out now, for ``kept_links``."""
+    sites = np.arange(topology.S)
+    _kept[topology] = np.stack(site_links(topology, sites[:, None], sites[None, :]), axis=1)
+
+
+def kept_links(topology: Topology) -> Floats | None:
+    """(S, 2, S) latency, and seconds per byte of the whole transfer, of all pairs; ``None`` where they are not kept."""
+    return _kept.get(topology)
 
 
 def site_links(topology: Topology, a: Ints, b: Ints) -> tuple[Floats, Floats]:

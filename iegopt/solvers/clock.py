@@ -10,12 +10,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-__all__ = ["Clock", "punctual"]
+__all__ = ["Clock", "pressure", "punctual"]
 
 _PROMPT = 0.25
 """Seconds of time limit up to which a pause of some milliseconds matters."""
-_SWITCH_SHARE, _SHORTEST_SWITCH = 0.02, 5e-5
-"""Share of a time limit, and seconds at least, for which another thread may hold the interpreter."""
+_SWITCH = 2e-5
+"""Seconds for which another thread may hold the interpreter while such a limit runs."""
+_MOST_PRESSURE, _FRESH = 8.0, 0.5
+"""Pressure at most, and the weight of the last call in it."""
 
 
 @dataclass(frozen=True)
@@ -44,31 +46,30 @@ class _Settings:
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
-        self.running: list[float] = []
+        self.running = 0
+        self.pressure = 1.0
         self.interval = 0.0
         self.collects = False
 
-    def enter(self, limit: float) -> None:
+    def enter(self) -> None:
         with self.lock:
             if not self.running:
                 self.interval, self.collects = sys.getswitchinterval(), gc.isenabled()
                 gc.disable()
-            self.running.append(limit)
-            self._switch()
+                sys.setswitchinterval(min(self.interval, _SWITCH))
+            self.running += 1
 
-    def leave(self, limit: float) -> None:
+    def leave(self, wall: float, own: float) -> None:
+        """``wall`` seconds have passed, of which the thread ran for ``own``."""
         with self.lock:
-            self.running.remove(limit)
+            ratio = min(_MOST_PRESSURE, max(1.0, wall / max(own, 1e-9)))
+            self.pressure += _FRESH * (ratio - self.pressure)
+            self.running -= 1
             if self.running:
-                self._switch()
                 return
             sys.setswitchinterval(self.interval)
             if self.collects:
                 gc.enable()
-
-    def _switch(self) -> None:
-        wanted = max(_SHORTEST_SWITCH, _SWITCH_SHARE * min(self.running))
-        sys.setswitchinterval(min(self.interval, wanted))
 
 
 _settings = _Settings()
@@ -78,10 +79,13 @@ _settings = _Settings()
 def punctual(limit: float | None) -> Iterator[None]:
     """Keep what the process itself does between two polls of the clock short, while a limit of at most 0.25 s runs.
 
-    - The interpreter changes threads at a fiftieth of the limit in place of every 5 ms (``sys.setswitchinterval``):
-      with other Python threads at work, each turn of theirs would be 5 ms late. They get their share all the same;
-      a thread inside an extension that holds the interpreter's lock cannot be interrupted by anybody.
-    - Garbage is collected afterwards: a full collection takes tens of milliseconds in a large program.
+    - The interpreter changes threads after 20 µs in place of 5 ms (``sys.setswitchinterval``): numpy lets go of the
+      interpreter in every operation on large arrays, and a thread of pure Python would then keep it for 5 ms each time.
+      Such threads get their share all the same; one inside an extension that holds the interpreter's lock cannot be
+      interrupted by anybody.
+    - Garbage is collected afterwards: a full collection takes tens of milliseconds in a large program. One that is
+      due then comes right at the end of the call. Who wants none there either calls ``gc.freeze()`` once all is
+      loaded, or turns collection off and collects between requests.
 
     Both hold for the whole process, and are as they were when the last such limit ends.
 
@@ -93,8 +97,17 @@ def punctual(limit: float | None) -> Iterator[None]:
     if limit is None or limit > _PROMPT:
         yield
         return
-    _settings.enter(limit)
+    _settings.enter()
+    wall, own = time.perf_counter(), time.thread_time()
     try:
         yield
     finally:
-        _settings.leave(limit)
+        _settings.leave(time.perf_counter() - wall, time.thread_time() - own)
+
+
+def pressure() -> float:
+    """How many times as long as on a core of its own a step of a short limit takes: as of late, at least 1.
+
+    Other threads of the process, and other processes, take their share of the time between two polls of the clock.
+    """
+    return _settings.pressure

@@ -1,8 +1,12 @@
-"""Roughly what steps of a solve take, as measured on one core of a server: a step is begun where its time is left."""
+"""Roughly what steps of a solve take, as measured on one core of a server: a step is begun where its time is left.
+
+Times the pressure of late (``clock.pressure``).
+"""
 
 from __future__ import annotations
 
 from iegopt.problem.arrays import Problem
+from iegopt.solvers.clock import pressure
 from iegopt.solvers.exact.tree_index import has_tree_index
 
 __all__ = ["relaxation_seconds", "verification_seconds"]
@@ -20,9 +24,9 @@ def relaxation_seconds(problem: Problem) -> float:
     topology = problem.topology
     widths = len(set(topology.width.tolist()) | {1}) if topology.parallel_shards else 1
     seconds = widths * problem.E * (_EDGE + _EDGE_SITE * topology.S) + _OPTION * len(problem.options.site)
-    return seconds if has_tree_index(topology) else seconds + _LAYOUT + _LAYOUT_SITE * topology.S
+    return pressure() * (seconds if has_tree_index(topology) else seconds + _LAYOUT + _LAYOUT_SITE * topology.S)
 
 
 def verification_seconds(problem: Problem) -> float:
     """Of the check of an answer against the arrays."""
-    return _CHECK + _STAGE_CHECK * problem.V + _EDGE_CHECK * problem.E
+    return pressure() * (_CHECK + _STAGE_CHECK * problem.V + _EDGE_CHECK * problem.E)

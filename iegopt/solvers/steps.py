@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from iegopt.problem.arrays import NO_LIMIT, Problem
-from iegopt.solvers.clock import Clock
+from iegopt.solvers.clock import Clock, pressure
 from iegopt.solvers.evaluate import feasible, objective
 from iegopt.solvers.exact.bounding import PricedSearch
 from iegopt.solvers.exact.candidates import table_cells
@@ -153,7 +153,7 @@ class Steps:
     def _pricing_needs(self, mask: npt.NDArray[np.bool_]) -> float:
         """Seconds for a first priced bound and plan."""
         priced = (1 + self.problem.E) * (_EDGE_NEEDS + _OPTION_NEEDS * int(mask.sum()) / max(1, self.problem.V))
-        return priced + _PAIR_NEEDS * table_cells(self.problem, mask)
+        return pressure() * (priced + _PAIR_NEEDS * table_cells(self.problem, mask))
 
     def _time_for_prices(self, mask: npt.NDArray[np.bool_]) -> bool:
         return self.no_prices is None and self.clock.left > 1.5 * self._pricing_needs(mask)

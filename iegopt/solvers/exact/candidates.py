@@ -128,7 +128,7 @@ def candidates(problem: Problem, mask: Bools, rows: TimeRows | None = None) -> C
     """Lay out the options in a mask (O,); every stage must have one. ``rows``: limits in time found before."""
     options, topology = problem.options, problem.topology
     sites, site = np.unique(options.site[mask], return_inverse=True)
-    part = _some_sites(topology, sites)
+    part = topology.part(sites)
     tree = SiteTree(part) if topology.pair_latency is None else None
     position = site if tree is None else tree.position[site]
     option = np.flatnonzero(mask)
@@ -185,23 +185,6 @@ def above_any_plan(problem: Problem, mask: Bools) -> int:
 def _slices(count: Sequence[int]) -> tuple[slice, ...]:
     stops = np.cumsum(np.asarray(count, dtype=np.int64)).tolist()
     return tuple(slice(stop - n, stop) for stop, n in zip(stops, count, strict=True))
-
-
-def _some_sites(topology: Topology, sites: Ints) -> Topology:
-    """The topology of some sites; devices keep their numbers."""
-    width = topology.width[sites]
-    starts = np.repeat(topology.device_ptr[sites] - np.cumsum(width) + width, width)
-    pairs = np.ix_(sites, sites)
-    latency, rate = topology.pair_latency, topology.pair_seconds_per_byte
-    return dataclasses.replace(
-        topology,
-        sites=tuple(topology.sites[s] for s in sites.tolist()),
-        device_ptr=np.concatenate([[0], np.cumsum(width)]),
-        device_index=topology.device_index[starts + np.arange(int(width.sum()))],
-        group=topology.group[:, sites],
-        pair_latency=None if latency is None else latency[pairs],
-        pair_seconds_per_byte=None if rate is None else rate[pairs],
-    )
 
 
 def _devices(topology: Topology) -> tuple[Ints, Ints]:

@@ -12,7 +12,9 @@ import numpy as np
 import numpy.typing as npt
 
 from iegopt.problem.arrays import NO_LIMIT, TICKS_PER_SECOND, Problem
-from iegopt.problem.transfer import site_links
+from iegopt.problem.topology import Topology
+from iegopt.problem.transfer import kept_links, site_links
+from iegopt.solvers.cells import cell_of
 from iegopt.solvers.clock import Clock
 from iegopt.solvers.evaluate import feasible, objective
 
@@ -22,7 +24,7 @@ Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 
 _SITES = 64
-"""Sites of the sample: some hundred microseconds' worth of pairs."""
+"""Sites of the sample: some hundred microseconds' worth of pairs. Where the links of all pairs are kept, all sites."""
 _PROBES = 1
 """Stages whose costs choose the sample, besides that of the largest share."""
 _POLLED = 8
@@ -67,8 +69,7 @@ class _BestFit:
         tightest = topology.tightest(problem.capacity)
         sites = _sample(problem, tightest, self.limit)
         self.sites: list[int] = sites.tolist()
-        # (m, 2, m): a row of seconds is the product with (weight, weight · bytes) of an edge.
-        self.links = np.stack(site_links(topology, sites[:, None], sites[None, :]), axis=1)
+        self.links = _links(topology, sites)
         self.device_start, self.devices = _devices(problem, sites)
         self.single = len(self.devices) == len(sites)
         self.place_of = np.full(topology.S, -1)
@@ -81,6 +82,12 @@ class _BestFit:
         limit = np.repeat(self.limit, np.diff(self.first))
         usable = (options.time[self.option] <= limit) & (self.need <= tightest[sites][self.place_at])
         self.cost = np.where(usable, options.cost[self.option] / TICKS_PER_SECOND, np.inf)
+        self.rules: list[list[tuple[tuple[int, ...], Ints, bool]]] = [[] for _ in range(problem.V)]
+        for rule in problem.affinities:
+            if rule.required:
+                label = cell_of(problem, rule.level)[sites]
+                for v in rule.stages:
+                    self.rules[v].append((rule.stages, label, rule.apart))
         self.edges: list[list[tuple[int, Floats]]] = [[] for _ in range(problem.V)]
         factors = list(np.stack([edges.weight, edges.weight * edges.bytes], axis=1))
         for u, v, factor in zip(edges.source.tolist(), edges.target.tolist(), factors, strict=True):
@@ -101,7 +108,10 @@ class _BestFit:
         return order
 
     def place(self, order: list[int], clock: Clock) -> Ints | None:
-        """(V,) options: every stage where it costs least, with its edges to the stages placed before it."""
+        """(V,) options: every stage where it costs least, with its edges to the stages placed before it.
+
+        A place that breaks a required affinity with one of these has no room.
+        """
         topology, first, links, cost, needed = self.problem.topology, self.first, self.links, self.cost, self.need
         devices, start, single, on_all = self.devices, self.device_start, self.single, self.on_all
         free = self.problem.capacity.copy()
@@ -117,6 +127,10 @@ class _BestFit:
                 if place[u] >= 0:
                     row = factor @ links[place[u]]
                     moved = row if moved is None else moved + row
+            for others, label, apart in self.rules[v]:
+                for u in others:
+                    if place[u] >= 0:
+                        room = np.where((label == label[place[u]]) == apart, -1, room)
             if not on_all:
                 at = self.place_at[begin:end]
                 room, moved = room[at], None if moved is None else moved[at]
@@ -158,6 +172,14 @@ def _need(problem: Problem, which: Ints | slice) -> Ints:
     return np.asarray(options.share[which] + weights)
 
 
+def _links(topology: Topology, sites: Ints) -> Floats:
+    """(m, 2, m): a row of seconds is the product with (weight, weight · bytes) of an edge."""
+    kept = kept_links(topology)
+    if kept is not None and len(sites) == topology.S:
+        return kept
+    return np.stack(site_links(topology, sites[:, None], sites[None, :]), axis=1)
+
+
 def _devices(problem: Problem, sites: Ints) -> tuple[Ints, Ints]:
     """Start of every site in the list of all their devices, one site's after the other's, and this list."""
     topology = problem.topology
@@ -170,7 +192,7 @@ def _devices(problem: Problem, sites: Ints) -> tuple[Ints, Ints]:
 def _sample(problem: Problem, tightest: Ints, limit: Ints) -> Ints:
     """(m,) sites, ascending: the cheapest for the probes, counting the transfer from the cheapest of all."""
     options, edges, S = problem.options, problem.edges, problem.topology.S
-    if S <= _SITES:
+    if S <= _SITES or kept_links(problem.topology) is not None:
         return np.arange(S)
     largest = int(np.minimum.reduceat(options.share, options.ptr[:-1]).argmax())
     probes = dict.fromkeys((largest, *range(0, problem.V, -(-problem.V // _PROBES))))
