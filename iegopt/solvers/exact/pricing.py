@@ -101,10 +101,18 @@ class Pricing:
         Options of every node; a node has at least one for every stage.
     price (D + 1, B), split, toll (R, B)
         To start from, as in ``Priced``; limits that ``toll`` leaves out are free.
+    strengthened
+        Whether memory counts by dual feasible functions (``weights.py``) in place of bytes.
     """
 
     def __init__(
-        self, candidates: Candidates, keep: Bools, price: Floats, split: Sequence[Ints], toll: Floats | None = None
+        self,
+        candidates: Candidates,
+        keep: Bools,
+        price: Floats,
+        split: Sequence[Ints],
+        toll: Floats | None = None,
+        strengthened: bool = True,
     ) -> None:
         self.c = candidates
         self.B = keep.shape[1]
@@ -114,7 +122,7 @@ class Pricing:
         self._nodes = np.arange(self.B)
         self._keep = keep
         self._base = np.where(keep, candidates.cost[:, None], UNREACHABLE)
-        self._weight = np.stack([node_weights(candidates, keep[:, b]) for b in range(self.B)], axis=-1)
+        self._weight = np.stack([node_weights(candidates, keep[:, b], strengthened) for b in range(self.B)], axis=-1)
         self._starts = np.array([part.start for part in candidates.of])
         self._stage = np.repeat(np.arange(candidates.V), [part.stop - part.start for part in candidates.of])
         self._links: tuple[Link | None, ...] = ()

@@ -60,13 +60,15 @@ def device_weights(share: Ints, free: Ints, device: Ints, devices: int) -> Float
     return np.minimum(weight, 1.0)
 
 
-def node_weights(c: Candidates, keep: Bools) -> Floats:
+def node_weights(c: Candidates, keep: Bools, strengthened: bool = True) -> Floats:
     """(K, n) weights of a node's options on their devices, of those whose stage is not fixed yet; 0 for the others.
 
     Parameters
     ----------
     keep (n,)
         Options of the node.
+    strengthened
+        By dual feasible functions; else the parts of free memory.
     """
     fixed = np.zeros(len(keep), dtype=np.bool_)
     for part in c.of:
@@ -82,7 +84,10 @@ def node_weights(c: Candidates, keep: Bools) -> Floats:
     room = free[device]
     binds = np.tile(keep & ~fixed, K) & (device < len(c.capacity) - 1) & (share > 0) & (share <= room)
     weight = np.zeros(K * n)
-    weight[binds] = device_weights(share[binds], room[binds], device[binds], len(c.capacity))
+    if strengthened:
+        weight[binds] = device_weights(share[binds], room[binds], device[binds], len(c.capacity))
+    else:
+        weight[binds] = share[binds] / room[binds]
     return weight.reshape(K, n)
 
 
