@@ -37,6 +37,7 @@ test: lint
 bench: $(STAMP)
 	$(BIN)/python benchmarks/import_time.py
 	$(BIN)/python benchmarks/tree.py
+	$(BIN)/python benchmarks/batch.py
 	$(BIN)/python benchmarks/planner.py
 	$(BIN)/python benchmarks/everyday.py
 	$(BIN)/python benchmarks/fit_profiles.py

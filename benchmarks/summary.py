@@ -56,11 +56,23 @@ def _section(name: str, document: Document) -> str:
 
 
 def _tree(document: Document) -> str:
-    sizes = ", ".join(f"{ms:.2f} ms on {sites}" for sites, ms in document["tree_ms_by_sites"].items())
-    return (
-        f"20 stages on 1,024 sites in {document['tree_ms']:.2f} ms, {document['dense_over_tree']:.0f} times as fast as "
-        f"the dense programme; {sizes} sites"
-    )
+    told = []
+    for core, way in (("numpy", "tree"), ("compiled", "tree_compiled")):
+        sizes = ", ".join(f"{ms:.2f} ms on {int(sites):,}" for sites, ms in document[f"{way}_ms_by_sites"].items())
+        told.append(
+            f"{core}: 20 stages on 1,024 sites in {document[f'{way}_ms']:.2f} ms, {document[f'dense_over_{way}']:.0f} "
+            f"times as fast as the dense programme; 50 stages: {sizes} sites"
+        )
+    return "; ".join(told)
+
+
+def _batch(document: Document) -> str:
+    def told(way: str) -> str:
+        seen = document["ms_a_request_by_requests"][way]
+        first, last = min(seen, key=int), max(seen, key=int)
+        return f"{seen[first]:.2f} ms at {first}, {seen[last]:.2f} ms at {last} requests"
+
+    return f"a request in one call, compiled {told('together_compiled')}; by numpy {told('together')}"
 
 
 def _planner(document: Document) -> str:
@@ -97,6 +109,7 @@ def _plain(document: Document) -> str:
 
 SENTENCES: dict[str, Callable[[Document], str]] = {
     "tree": _tree,
+    "batch": _batch,
     "planner": _planner,
     "everyday": _everyday,
     "oracle": _oracle,

@@ -1,7 +1,7 @@
 """The relaxation of many requests that share graph, options and links, and differ in what options cost.
 
 So does a planner that prices devices: every request of a batch, or every step of the prices, is another row of
-costs. Compiled kernels take all of them through the messages together; numpy one by one, but prepares them once.
+costs. What they share is prepared once, and compiled kernels solve all of them in one call.
 """
 
 from __future__ import annotations
@@ -61,8 +61,7 @@ def relaxations(problem: Problem, costs: Ints) -> RelaxedBatch:
         return RelaxedBatch(bound, choice)
     messages, forest = Messages(problem), spanning_forest(problem)
     core = kernels()
-    plain = not messages.dense and not messages.widths and all(part is None for part in problem.edges.hidden)
-    if core is not None and plain and messages.ascending:
+    if core is not None and not messages.dense:
         costs = np.require(costs, np.int64, ["C", "W"])
         core.solve_many(costs, problem.allowed, *packed(messages, forest), bound, choice)
         return RelaxedBatch(bound, choice)

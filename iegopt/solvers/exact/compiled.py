@@ -93,10 +93,9 @@ def warmup(compile: bool = True) -> Warmup:
 
 def _registered() -> dict[str, tuple[Any, str]]:
     """All kernels; loads numba."""
-    from iegopt.solvers.exact import batch_kernels, kernels
+    from iegopt.solvers.exact.kernels import KERNELS
 
-    assert batch_kernels.solve_many.__name__ in kernels.KERNELS
-    return kernels.KERNELS
+    return KERNELS
 
 
 def _unavailable() -> str | None:

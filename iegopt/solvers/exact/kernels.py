@@ -19,7 +19,6 @@ import numpy as np
 import numpy.typing as npt
 
 __all__ = [
-    "ARGUMENTS",
     "KERNELS",
     "TICKS_PER_SECOND",
     "UNREACHABLE",
@@ -28,8 +27,7 @@ __all__ = [
     "backward",
     "choose",
     "forward",
-    "kernel",
-    "part",
+    "solve_many",
 ]
 
 Ints = npt.NDArray[np.int64]
@@ -55,7 +53,7 @@ Layout = tuple[
 Prices = tuple[Ints, Floats, Floats, Bools, Floats, Floats]
 """ticks, raw, least (K, E, links), least empty where nothing is hidden; monotone (K, E); weight (E,); hidden."""
 
-ARGUMENTS = (
+_ARGUMENTS = (
     "UniTuple(int64[::1], 15), "
     "Tuple((int64[:, :, ::1], float64[:, :, ::1], float64[:, :, ::1], boolean[:, ::1], float64[::1], float64[::1]))"
 )
@@ -65,7 +63,7 @@ KERNELS: dict[str, tuple[Any, str]] = {}
 """Name -> numba's dispatcher, and the signature to compile it for."""
 
 
-def kernel(signature: str) -> Callable[[F], F]:
+def _kernel(signature: str) -> Callable[[F], F]:
     """Enter a function in ``KERNELS``."""
 
     def register(function: F) -> F:
@@ -76,35 +74,45 @@ def kernel(signature: str) -> Callable[[F], F]:
     return register
 
 
-def part(function: F) -> F:
+def _part(function: F) -> F:
     """A function of kernels, compiled into each that calls it."""
     return numba.njit(nogil=True)(function)  # type: ignore[no-any-return]
 
 
-@part
+@_part
 def _ticks(seconds: float, weight: float) -> Any:
     return np.int64(np.rint(weight * seconds * TICKS_PER_SECOND))
 
 
-@part
+@_part
 def _fold(theta: Ints, near: Ints, best: Ints, sites: int) -> None:
     """The best option on every site."""
+    if len(near) == sites:
+        elsewhere = 0
+        for i in range(sites):
+            elsewhere |= near[i] ^ i
+        if elsewhere == 0:
+            for s in range(sites):
+                best[s] = theta[s]
+            return
     best[:sites] = UNREACHABLE
     for i in range(len(near)):
         best[near[i]] = min(best[near[i]], theta[i])
 
 
-@part
-def _gather(best: Ints, child: Ints, sites: int) -> None:
-    """The best of every group, from those of the sites."""
-    for g in range(sites, len(best)):
-        least = best[child[g]]
-        for c in range(child[g] + 1, child[g + 1]):
-            least = min(least, best[c])
-        best[g] = least
+@_part
+def _gather(best: Ints, up: Ints) -> None:
+    """The best of every group, from those of the sites; siblings stand together and before their group."""
+    group, least = up[0], best[0]
+    for node in range(len(best) - 1):
+        if up[node] != group:
+            best[group] = least
+            group, least = up[node], best[node]
+        least = min(least, best[node])
+    best[group] = least
 
 
-@part
+@_part
 def _siblings(best: Ints, rest: Ints, start: int, stop: int) -> None:
     """For every child of a group the best among the others."""
     least, second = UNREACHABLE, UNREACHABLE
@@ -115,25 +123,28 @@ def _siblings(best: Ints, rest: Ints, start: int, stop: int) -> None:
         rest[c] = second if best[c] == least else least
 
 
-@part
-def _reach(best: Ints, reach: Ints, child: Ints, link: Ints, cost: Ints, sites: int, monotone: bool) -> None:
+@_part
+def _reach(best: Ints, reach: Ints, tree: Layout, cost: Ints, monotone: bool) -> None:
     """What arrives at every site, from ``best`` of all nodes and the cost of every link."""
-    reach[-1] = _NOWHERE
-    for g in range(len(best) - 1, sites - 1, -1):
+    child, up, link, sites, root = tree[0], tree[1], tree[2], tree[5][1], len(best) - 1
+    if monotone:
+        reach[root] = best[root] + (cost[link[root]] if root >= sites else 0)
+        for g in range(root - 1, sites - 1, -1):
+            reach[g] = min(best[g] + cost[link[g]], reach[up[g]])
+        for s in range(sites):
+            reach[s] = min(best[s], reach[up[s]])
+        return
+    reach[root] = _NOWHERE
+    for g in range(root, sites - 1, -1):
         outside, own = reach[g], cost[link[g]]
-        if monotone:
-            outside = min(outside, best[g] + own)
-            for c in range(child[g], child[g + 1]):
-                reach[c] = outside
-        else:
-            _siblings(best, reach, child[g], child[g + 1])
-            for c in range(child[g], child[g + 1]):
-                reach[c] = min(reach[c] + own, outside)
+        _siblings(best, reach, child[g], child[g + 1])
+        for c in range(child[g], child[g + 1]):
+            reach[c] = min(reach[c] + own, outside)
     for s in range(sites):
         reach[s] = min(reach[s], best[s])
 
 
-@part
+@_part
 def _arrive(reach: Ints, far: Ints, only: int, width: Ints, out: Ints) -> None:
     """Lower ``out`` to what arrives at the site of every option (of a width, where ``only`` names one)."""
     for i in range(len(far)):
@@ -141,7 +152,7 @@ def _arrive(reach: Ints, far: Ints, only: int, width: Ints, out: Ints) -> None:
             out[i] = min(out[i], reach[far[i]])
 
 
-@part
+@_part
 def _lower_hidden(
     theta: Ints, near: Ints, far: Ints, only: int, width: Ints, forward: bool, hidden: Floats,
     raw: Floats, least: Floats, weight: float, layout: Layout, best: Ints, reach: Ints, out: Ints,
@@ -151,7 +162,7 @@ def _lower_hidden(
     sites = base[1]
     _fold(theta, near, best, sites)
     if not forward:
-        _gather(best, child, sites)
+        _gather(best, up)
     _arrive(best, far, only, width, out)
     below = np.arange(sites)  # the child of the level's group that holds a site
     for level in range(1, len(base) - 1):
@@ -175,17 +186,24 @@ def _lower_hidden(
             below[s] = up[below[s]]
 
 
-@part
+@_part
 def _send(
     given: Ints, u: int, v: int, e: int, layout: Layout, prices: Prices, best: Ints, reach: Ints, out: Ints
 ) -> None:
     """The message of an edge from ``given`` (options of u,) to ``out`` (options of v,)."""
-    child, _, link, _, _, base, ptr, position, width, source, hidden_at, _, _, _, widths = layout
+    _, _, _, _, _, base, ptr, position, width, source, hidden_at, _, _, _, widths = layout
     ticks, raw, least, monotone, weight, hidden = prices
     sites = base[1]
     near, far = position[ptr[u] : ptr[u + 1]], position[ptr[v] : ptr[v + 1]]
     far_width = width[ptr[v] : ptr[v + 1]]
     hides = hidden[hidden_at[e] :]
+    if hidden_at[e] < 0 and len(widths) == 1:  # the common case, without what the others take
+        _fold(given, near, best, sites)
+        _gather(best, layout[1])
+        _reach(best, reach, layout, ticks[0, e], monotone[0, e])
+        for i in range(len(far)):
+            out[i] = reach[far[i]]
+        return
     out[:] = _NOWHERE
     for k in range(len(widths)):
         theta = given
@@ -193,8 +211,8 @@ def _send(
             theta = np.where(width[ptr[u] : ptr[u + 1]] == widths[k], given, UNREACHABLE)
         if hidden_at[e] < 0:
             _fold(theta, near, best, sites)
-            _gather(best, child, sites)
-            _reach(best, reach, child, link, ticks[k, e], sites, monotone[k, e])
+            _gather(best, layout[1])
+            _reach(best, reach, layout, ticks[k, e], monotone[k, e])
             _arrive(reach, far, widths[k], far_width, out)
         else:
             _lower_hidden(
@@ -203,7 +221,7 @@ def _send(
             )  # fmt: skip
 
 
-@kernel(f"void(int64[::1], {ARGUMENTS}, int64, int64)")
+@_kernel(f"void(int64[::1], {_ARGUMENTS}, int64, int64)")
 def forward(theta: Ints, layout: Layout, prices: Prices, start: int, stop: int) -> None:
     """Messages to the parents, from ``order[stop - 1]`` down to ``order[start]``; θ (O,) grows by what it receives."""
     ptr, order, parent, via = layout[6], layout[11], layout[12], layout[13]
@@ -217,7 +235,7 @@ def forward(theta: Ints, layout: Layout, prices: Prices, start: int, stop: int) 
             theta[ptr[v] : ptr[v + 1]] += message
 
 
-@kernel(f"void(int64[::1], int64[::1], {ARGUMENTS})")
+@_kernel(f"void(int64[::1], int64[::1], {_ARGUMENTS})")
 def backward(theta: Ints, belief: Ints, layout: Layout, prices: Prices) -> None:
     """Messages from the parents, added to ``belief`` (O,), which starts as what ``forward`` left in θ.
 
@@ -236,7 +254,7 @@ def backward(theta: Ints, belief: Ints, layout: Layout, prices: Prices) -> None:
             belief[ptr[v] : ptr[v + 1]] += message
 
 
-@kernel(f"int64(int64[::1], int64[::1], {ARGUMENTS})")
+@_kernel(f"int64(int64[::1], int64[::1], {_ARGUMENTS})")
 def choose(value: Ints, choice: Ints, layout: Layout, prices: Prices) -> np.int64:
     """Fill ``choice`` (V,) from what ``forward`` left in θ, and return the bound; the first of equals is taken."""
     ptr, order, parent, via = layout[6], layout[11], layout[12], layout[13]
@@ -255,17 +273,43 @@ def choose(value: Ints, choice: Ints, layout: Layout, prices: Prices) -> np.int6
     return bound
 
 
-@part
+@_kernel(f"void(int64[:, ::1], boolean[::1], {_ARGUMENTS}, int64[::1], int64[:, ::1])")
+def solve_many(costs: Ints, allowed: Bools, layout: Layout, prices: Prices, bound: Ints, choice: Ints) -> None:
+    """Fill ``bound`` (B,) and ``choice`` (B, V) for costs (B, O) of the options, where every stage has one."""
+    ptr = layout[6]
+    theta = np.empty(len(allowed), np.int64)
+    for b in range(len(bound)):
+        possible = True
+        for v in range(len(ptr) - 1):
+            least = UNREACHABLE
+            for o in range(ptr[v], ptr[v + 1]):
+                theta[o] = costs[b, o] if allowed[o] else UNREACHABLE
+                least = min(least, theta[o])
+            possible &= least < UNREACHABLE
+        if possible:
+            forward(theta, layout, prices, 0, len(ptr) - 1)
+            bound[b] = choose(theta, choice[b], layout, prices)
+
+
+@_part
 def _choose_for(value: Ints, v: int, given: int, u: int, e: int, layout: Layout, prices: Prices, met: Ints) -> int:
     """The best option of v for option ``given`` of its neighbour u."""
     ptr, position, width, source, hidden_at, widths = layout[6], layout[7], layout[8], layout[9], layout[10], layout[14]
     ticks, raw, least, _, weight, hidden = prices
     _meet(position[given], met, layout)
+    found, lowest = int(ptr[v]), _NOWHERE
+    if hidden_at[e] < 0 and len(widths) == 1:
+        cost = ticks[0, e]
+        for o in range(ptr[v], ptr[v + 1]):
+            by = met[position[o]]
+            total = value[o] + (cost[by] if by >= 0 else 0)
+            if total < lowest:
+                found, lowest = o, total
+        return found
     own = 0
     for k in range(1, len(widths)):
         if width[given] == widths[k]:
             own = k
-    found, lowest = int(ptr[v]), _NOWHERE
     for o in range(ptr[v], ptr[v + 1]):
         total, by = value[o], met[position[o]]
         if by >= 0:
@@ -280,7 +324,7 @@ def _choose_for(value: Ints, v: int, given: int, u: int, e: int, layout: Layout,
     return found
 
 
-@part
+@_part
 def _meet(at: int, met: Ints, layout: Layout) -> None:
     """For every site the link over which it meets the one at ``at``; −1 for that site itself."""
     up, link, first, last = layout[1], layout[2], layout[3], layout[4]

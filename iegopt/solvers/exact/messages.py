@@ -85,12 +85,6 @@ class Messages:
         return answer
 
     @cached_property
-    def ascending(self) -> bool:
-        """Whether the options of every stage stand in tree order, several of a site together."""
-        falls = np.flatnonzero(self.position[1:] < self.position[:-1]) + 1
-        return bool(np.isin(falls, self.problem.options.ptr).all())
-
-    @cached_property
     def whole(self) -> list[bool]:
         """Per stage whether it has one option on every site, in tree order."""
         return [s and b - a == self.S for s, a, b in zip(self.sorted, self.ptr, self.ptr[1:], strict=False)]
