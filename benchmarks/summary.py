@@ -61,7 +61,8 @@ def _tree(document: Document) -> str:
         sizes = ", ".join(f"{ms:.2f} ms on {int(sites):,}" for sites, ms in document[f"{way}_ms_by_sites"].items())
         told.append(
             f"{core}: 20 stages on 1,024 sites in {document[f'{way}_ms']:.2f} ms, {document[f'dense_over_{way}']:.0f} "
-            f"times as fast as the dense programme; 50 stages: {sizes} sites"
+            f"times as fast as the dense programme with its table of predecessors, "
+            f"{document['value_ms'] / document[f'{way}_ms']:.0f} times as its fastest form; 50 stages: {sizes} sites"
         )
     return "; ".join(told)
 
