@@ -13,8 +13,8 @@ in one process:
 Beside them, without a threshold: ``messages``, the solver without that check and with the allowed options given, as
 ``dense`` has them; and ``value``, dense tables with min in place of argmin and the placement found by looking again at
 one row per edge, as the messages do, in four ways of which the fastest counts (either layout of the tables, a
-temporary per edge or one that is kept). That is the fairest rival: the argmin of ``dense`` runs down columns, costs many
-times the sum before it, and differs threefold with the state of the machine's memory.
+temporary per edge or one that is kept). That is the fairest rival: the argmin of ``dense`` runs down columns,
+costs many times the sum before it, and differs threefold with the state of the machine's memory.
 
 Then ``tree`` alone on more and more sites, 50 stages, and the slope of log time over log sites from 1,024 to 10,000.
 The topology is kept between runs, as a planner keeps it. Prints a table, writes ``benchmarks/results/tree.json``, and
