@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 __all__ = ["PACKAGES", "claim_table", "comparisons", "facts", "family_tables", "outcome", "remarks"]
 
-PACKAGES = ("iegopt", "ortools", "highspy", "numpy", "pytoulbar2", "anrg-saga")
+PACKAGES = ("iegopt", "ortools", "highspy", "numpy", "numba", "pytoulbar2", "anrg-saga")
 """Those whose versions a report tells."""
 _HEADS = (
     "solver", "runs|", "plans|", "proved|", "gap 1 s|", "median gap|", "worst gap|", "proven gap|", "to 1 %|",
@@ -108,10 +108,11 @@ def facts(document: dict[str, Any], contradicting: Sequence[str]) -> list[str]:
     suite = document["suite"]
     versions = session["versions"]
     packages = ", ".join(f"{name} {versions[name]}" for name in PACKAGES if name in versions)
+    core = f"; messages in {plain(session['messages'])}" if "messages" in session else ""
     threads = f"{suite['threads']} thread{'s' if suite['threads'] > 1 else ''}"
     return [
         f"{len(document['rows'])} runs of suite {plain(suite['name'])}, {threads}, {session['date']}",
-        f"{plain(session['processor'])}, {session['cores']} cores, Python {session['python']}, {packages}",
+        f"{plain(session['processor'])}, {session['cores']} cores, Python {session['python']}, {packages}{core}",
         *([f"command: {plain(session['command'])}"] if session["command"] else []),
         *(f"CONTRADICTION {plain(words)}" for words in contradicting),
     ]

@@ -134,7 +134,7 @@ def test_results_say_where_they_come_from(tmp_path: Path) -> None:
     (session,) = document["sessions"]
     assert session["command"] == "iegopt bench run x"
     assert {"numpy", "ortools", "pydantic"} <= set(session["versions"])
-    assert all(session[key] for key in ("date", "python", "processor", "cores", "system"))
+    assert all(session[key] for key in ("date", "python", "processor", "cores", "system", "messages"))
     assert document["suite"]["solvers"][0]["solver"] == OWN + "Good"
     assert not journal_of(tmp_path / "r.json").exists()
 
