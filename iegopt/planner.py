@@ -32,6 +32,7 @@ from iegopt.solvers.result import Params, Result, Status
 from iegopt.spec.cluster import ClusterSpec
 from iegopt.spec.graph import GraphSpec
 from iegopt.spec.request import RequestSpec
+from iegopt.verify.links import Links
 from iegopt.verify.plan import check_plan
 from iegopt.verify.report import Report
 
@@ -42,9 +43,11 @@ DEFAULT_TIME_LIMIT = 30.0
 
 _PART_FIRST = 2.0
 """Multiple of what the whole cluster needs, below which the promising sites come first."""
-_ANSWER, _FIRST_PACE, _QUICKEST_PACE, _SLOWEST_PACE, _FORGET = 5e-5, 3e-5, 2.5e-5, 6e-5, 0.9
+_ANSWER, _FIRST_PACE, _QUICKEST_PACE, _SLOWEST_PACE, _FORGET = 5e-5, 3e-5, 2.5e-5, 1e-4, 0.9
 """Seconds to decode and verify a plan, more per stage before any was measured, at least and at most, and what is left
 of a pace after a quicker plan."""
+_SOLVE_NEEDS = 5e-4
+"""Seconds from which a solve over all sites may come to something."""
 _WORTH_A_TRY = 0.3
 """Part of that from which it is tried all the same, where the promising sites have no plan."""
 Tokenizer = Callable[[str], int]
@@ -72,6 +75,7 @@ class Planner(Questions):
         # Prices of the last solve that had any: what memory is worth hardly changes from one request to the next.
         self._multipliers: Multipliers | None = None
         self._pace = _FIRST_PACE
+        self._links: tuple[CompiledCluster, Links] | None = None
         keep_freed_memory()
 
     def update(
@@ -130,7 +134,14 @@ class Planner(Questions):
             self._cluster.state.snapshot(device for stage in plan.stages for device in stage.devices),
             self._cluster.cost_model,
             self._cluster.reference_price,
+            self._links_of(self._cluster),
         )
+
+    def _links_of(self, cluster: CompiledCluster) -> Links:
+        """The verifier's links of a cluster, kept while the planner has it."""
+        if self._links is None or self._links[0] is not cluster:
+            self._links = cluster, Links(cluster.spec, cluster.by_id)
+        return self._links[1]
 
     def plan(
         self,
@@ -148,7 +159,7 @@ class Planner(Questions):
         deadline_ms
             Milliseconds until the best verified plan so far is wanted; explanation comes on top. Where they do not
             suffice for the whole cluster, the plan is one over some promising sites, without a bound; the note says
-            so. While at most 250 ms run, Python's switch interval is shorter and garbage is collected afterwards
+            so. While at most 250 ms run, Python's switch interval is shorter and full garbage collections wait
             (``iegopt.solvers.clock.punctual``).
         solver
             A name of ``iegopt.solvers.api.SOLVERS``.
@@ -234,7 +245,7 @@ class Planner(Questions):
         tier = 0
         while True:
             compiled = compile_graph(self._cluster, graph, request, tier=tier, focus=focus, until=until)
-            if compiled is None or (focus and clock.left <= 0):
+            if compiled is None or clock.left <= (0.0 if focus else _SOLVE_NEEDS):
                 return None
             known = params.multipliers or self._multipliers
             limited = dataclasses.replace(params, time_limit=max(clock.left, 0.0), multipliers=known)

@@ -46,6 +46,10 @@ SOLVERS: dict[str, Solver] = {
 }
 """Every solver by name. Back ends are imported inside ``solve`` of the solver that needs them."""
 
+_MARGIN_SHARE, _MARGIN = 0.04, 1e-3
+"""Share of a time limit, and seconds at most, that a solver may be late by: the way from one look at the clock to the
+next."""
+
 
 def solve(
     problem: Problem,
@@ -88,6 +92,7 @@ def solve(
             params = dataclasses.replace(params, report=watched)
         if params.time_limit is not None:
             left = params.time_limit - (time.perf_counter() - start) - verification_seconds(problem)
+            left -= min(_MARGIN_SHARE * params.time_limit, _MARGIN)
             params = dataclasses.replace(params, time_limit=max(0.0, left))
         result = _solve(chosen, problem, params, hint, start)
         _verify(problem, result)

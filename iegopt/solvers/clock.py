@@ -16,6 +16,8 @@ _PROMPT = 0.25
 """Seconds of time limit up to which a pause of some milliseconds matters."""
 _SWITCH = 2e-5
 """Seconds for which another thread may hold the interpreter while such a limit runs."""
+_NEVER = 10**6
+"""Threshold of collections of older objects while such a limit runs."""
 _MOST_PRESSURE, _FRESH = 8.0, 0.5
 """Pressure at most, and the weight of the last call in it."""
 
@@ -49,13 +51,13 @@ class _Settings:
         self.running = 0
         self.pressure = 1.0
         self.interval = 0.0
-        self.collects = False
+        self.thresholds = gc.get_threshold()
 
     def enter(self) -> None:
         with self.lock:
             if not self.running:
-                self.interval, self.collects = sys.getswitchinterval(), gc.isenabled()
-                gc.disable()
+                self.interval, self.thresholds = sys.getswitchinterval(), gc.get_threshold()
+                gc.set_threshold(self.thresholds[0], _NEVER, _NEVER)
                 sys.setswitchinterval(min(self.interval, _SWITCH))
             self.running += 1
 
@@ -68,8 +70,7 @@ class _Settings:
             if self.running:
                 return
             sys.setswitchinterval(self.interval)
-            if self.collects:
-                gc.enable()
+            gc.set_threshold(*self.thresholds)
 
 
 _settings = _Settings()
@@ -83,9 +84,9 @@ def punctual(limit: float | None) -> Iterator[None]:
       interpreter in every operation on large arrays, and a thread of pure Python would then keep it for 5 ms each time.
       Such threads get their share all the same; one inside an extension that holds the interpreter's lock cannot be
       interrupted by anybody.
-    - Garbage is collected afterwards: a full collection takes tens of milliseconds in a large program. One that is
-      due then comes right at the end of the call. Who wants none there either calls ``gc.freeze()`` once all is
-      loaded, or turns collection off and collects between requests.
+    - Garbage collections of older objects, tens of milliseconds in a large program, wait until afterwards; those of
+      young ones go on, since what is put off there comes in one piece at the end. Who wants no pause between calls
+      either calls ``gc.freeze()`` once all is loaded, or turns collection off and collects between requests.
 
     Both hold for the whole process, and are as they were when the last such limit ends.
 

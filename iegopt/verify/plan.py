@@ -25,7 +25,7 @@ from iegopt.spec.kinds import KINDS
 from iegopt.spec.request import MemoryAccounting, RequestSpec
 from iegopt.spec.stage import NodeType, Parallelism, ParallelStrategy, Precision, StageKind, StageSpec
 from iegopt.verify.eligible import forbidden_step, is_resident, variant_named
-from iegopt.verify.links import link_between
+from iegopt.verify.links import Links
 from iegopt.verify.plan_time import Held, check_held, check_starts
 from iegopt.verify.report import Report, Violation
 
@@ -55,8 +55,9 @@ class _Placed:
 class _Check:
     def __init__(
         self, plan: Plan, graph: GraphSpec, request: RequestSpec, cluster: ClusterSpec,
-        devices: Mapping[str, Device], state: State, model: CostModel, reference_price: float,
+        devices: Mapping[str, Device], state: State, model: CostModel, reference_price: float, links: Links,
     ) -> None:  # fmt: skip
+        self.links = links
         self.plan, self.graph, self.request, self.cluster = plan, graph, request, cluster
         self.devices, self.state, self.model, self.reference_price = devices, state, model, reference_price
         self.kv = request.kv_transfer_config or cluster.kv_transfer_config
@@ -184,7 +185,7 @@ class _Check:
             yield spec.id, self._exposed(f"kv:{spec.id}", spec.id, self._wire(size, True, spec.model), 0.0, False)
 
     def _exposed(self, source: str, target: str, size: float, producer: float, kv: bool) -> float:
-        link = link_between(self.cluster, self.devices, self.at[source].devices, self.at[target].devices)
+        link = self.links.between(self.at[source].devices, self.at[target].devices)
         if link is None:
             return 0.0
         _, latency, bandwidth, shards = link
@@ -309,7 +310,7 @@ class _Check:
 
 def check_plan(
     plan: Plan, graph: GraphSpec, request: RequestSpec, cluster: ClusterSpec,
-    devices: Mapping[str, Device], state: State, model: CostModel, reference_price: float,
+    devices: Mapping[str, Device], state: State, model: CostModel, reference_price: float, links: Links | None = None,
 ) -> Report:  # fmt: skip
     """Every way in which a plan breaks its request or misstates itself.
 
@@ -319,8 +320,11 @@ def check_plan(
         The cluster's devices by id, and what is known of each: (T/T0, free bytes).
     reference_price
         $/h that money is measured in.
+    links
+        Those of the cluster, kept from another check; ``None``: looked up anew.
     """
-    return _Check(plan, graph, request, cluster, devices, state, model, reference_price).run()
+    links = links or Links(cluster, devices)
+    return _Check(plan, graph, request, cluster, devices, state, model, reference_price, links).run()
 
 
 def _close(a: float, b: float, terms: int) -> bool:

@@ -88,19 +88,19 @@ def test_auto_says_that_a_short_limit_left_no_bound() -> None:
 
 
 def test_settings_of_the_process_are_given_back() -> None:
-    interval = sys.getswitchinterval()
+    interval, usual = sys.getswitchinterval(), gc.get_threshold()
     with punctual(0.01):
         assert sys.getswitchinterval() < interval
-        assert not gc.isenabled()
+        assert gc.get_threshold()[2] > usual[2]
         with punctual(0.001):
             assert sys.getswitchinterval() < interval
-        assert not gc.isenabled()
-    assert gc.isenabled()
+        assert gc.get_threshold()[2] > usual[2]
+    assert gc.get_threshold() == usual
     assert sys.getswitchinterval() == pytest.approx(interval)
 
 
 def test_settings_are_given_back_by_the_last_of_several_threads() -> None:
-    interval = sys.getswitchinterval()
+    interval, usual = sys.getswitchinterval(), gc.get_threshold()
     inside, leave = threading.Barrier(3), threading.Event()
 
     def work(limit: float) -> None:
@@ -112,18 +112,18 @@ def test_settings_are_given_back_by_the_last_of_several_threads() -> None:
     for thread in threads:
         thread.start()
     inside.wait()
-    assert not gc.isenabled()
+    assert gc.get_threshold()[2] > usual[2]
     leave.set()
     for thread in threads:
         thread.join()
-    assert gc.isenabled()
+    assert gc.get_threshold() == usual
     assert sys.getswitchinterval() == pytest.approx(interval)
 
 
 def test_long_limits_change_nothing() -> None:
-    interval = sys.getswitchinterval()
+    interval, usual = sys.getswitchinterval(), gc.get_threshold()
     with punctual(10.0), punctual(None):
-        assert gc.isenabled()
+        assert gc.get_threshold() == usual
         assert sys.getswitchinterval() == interval
 
 
