@@ -1,5 +1,7 @@
 """Solver ``auto``: every step that pays, under one clock, and the best of them.
 
+Interchangeable devices are merged into counted classes before all else (``problem/classes.py``).
+
 1. Best fit over a sample of promising sites, where the limit is short: a plan in about a millisecond,
    whatever the size. What follows is begun only where its time is left.
 2. The relaxation: where no shared limit binds on a forest, its choice is optimal and all is done, in the order of a
@@ -28,6 +30,7 @@ import numpy.typing as npt
 
 from iegopt.errors import BackendError, InternalError
 from iegopt.problem.arrays import Problem
+from iegopt.problem.classes import fold
 from iegopt.problem.restrict import restrict
 from iegopt.solvers.brute import Brute
 from iegopt.solvers.clock import Clock
@@ -40,7 +43,7 @@ from iegopt.solvers.result import OPTIMALITY_GAP, Params, Result, Status, relati
 from iegopt.solvers.search.greedy import Best, plan_without_time, usable_hint
 from iegopt.solvers.search.outcome import outcome
 from iegopt.solvers.search.quick import quick_plan
-from iegopt.solvers.seconds import relaxation_seconds
+from iegopt.solvers.seconds import fold_seconds, relaxation_seconds
 from iegopt.solvers.steps import Steps
 from iegopt.solvers.timed.solve import solve_timed
 
@@ -76,6 +79,17 @@ class AutoSolver:
 
     def solve(self, problem: Problem, params: Params, hint: npt.NDArray[np.int64] | None) -> Result:
         clock = Clock(DEFAULT_LIMIT if params.time_limit is None else params.time_limit)
+        folded = fold(problem, hint) if clock.limit > fold_seconds(problem) else None
+        if folded is None:
+            return self._solve(problem, params, hint, clock)
+        inside = None if hint is None else np.searchsorted(folded.kept, hint)
+        params = dataclasses.replace(params, report=of_restricted(params.report, folded.kept))
+        result = self._solve(folded.problem, params, inside, clock)
+        note = f"{folded.of} sites as {folded.sites}, by classes of equal devices; {result.note}"
+        choice = None if result.choice is None else folded.kept[result.choice]
+        return dataclasses.replace(result, choice=choice, note=note)
+
+    def _solve(self, problem: Problem, params: Params, hint: npt.NDArray[np.int64] | None, clock: Clock) -> Result:
         if problem.timed:
             hint = plan_without_time(problem, params, hint)
             return solve_timed(problem, params, hint, self.name, clock, search=True, engine=True)

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from iegopt.problem.arrays import Affinity
+from iegopt.problem.hashing import hash_factors
 from iegopt.solvers.exact.candidates import Candidates
 from iegopt.solvers.exact.couplings import pairs_of
 from iegopt.solvers.exact.relaxation import Forest
@@ -180,9 +181,8 @@ def first_of_equals(rows: Ints, score: Ints) -> Ints:
     """
     if not rows.shape[1]:
         return np.array([score.argmin()])
-    factors = np.random.default_rng(0).integers(1, 1 << 62, rows.shape[1]) | 1
     with np.errstate(over="ignore"):
-        mixed = (rows * factors).sum(axis=1)
+        mixed = (rows * hash_factors(rows.shape[1])).sum(axis=1)
     by = np.lexsort([score, mixed])
     ordered = rows[by]
     new = np.ones(len(by), dtype=np.bool_)
