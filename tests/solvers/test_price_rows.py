@@ -104,7 +104,7 @@ def test_a_price_on_time_is_the_same_on_every_kind_of_link(seed: int, forward: b
         pairs = rng.integers(0, n, 5), rng.integers(0, m, 5)
         ends = pairs if forward else pairs[::-1]
         assert np.array_equal(link.pair_times(*ends), table.pair_times(*ends))
-        assert np.array_equal(link.moving().send(theta, forward), table.moving().send(theta, forward))
+        assert np.array_equal(link.moving.send(theta, forward), table.moving.send(theta, forward))
 
 
 @pytest.mark.parametrize("seed", range(40))
@@ -167,6 +167,15 @@ def test_the_price_of_a_deadline_by_hand() -> None:
     assert c.rows.prices(priced.toll)[0, 0] == pytest.approx(0.5, rel=0.05)
     result = solve(problem, "prices")
     assert (result.status, result.objective) == (Status.OPTIMAL, 6 * 10**9)
+
+
+@pytest.mark.parametrize("steps", range(1, 8))
+def test_paths_found_in_the_last_step_are_free(steps: int) -> None:
+    """Two paths of equal stages are late by turns."""
+    edges = [{"from": u, "to": v, "bytes": 0} for u, v in ((0, 1), (0, 2), (1, 3), (2, 3))]
+    problem = lines([[10.0, 2.0]] * 4, [[1.0, 5.0]] * 4, deadline=20.0, edges=edges)
+    c, priced = priced_root(problem, steps, 20 * 10**9)
+    assert len(priced.toll) == len(c.rows) > 0
 
 
 def test_the_price_of_a_budget_by_hand() -> None:

@@ -3,7 +3,8 @@
 A partial plan places the stages of the forest from the roots down. Its score bounds every plan that completes it: the
 bound of the node, and on top of it what the options so far cost more than the relaxed optimum: the regret of each
 (its priced cost and the message of its best completion, less the best), and what an edge that closes a cycle costs
-more than its split once both its ends are placed. Memory is kept exactly, affinities once all their stages are placed.
+more than its split once both its ends are placed. Memory is kept exactly, affinities once all their stages are placed,
+and limits in time as far as the placed stages tell.
 
 Partial plans that cannot beat the best known plan are dropped, and of those that look the same to the stages to come
 (the same options at every stage that still has an edge, an affinity or shared weights ahead, the same free memory where
@@ -19,10 +20,10 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from iegopt.problem.arrays import NO_LIMIT
 from iegopt.solvers.exact.candidates import Candidates
 from iegopt.solvers.exact.messages import UNREACHABLE
 from iegopt.solvers.exact.partial_plans import Memory, course, first_of_equals, rest_of_penalty
+from iegopt.solvers.exact.partial_times import Times
 from iegopt.solvers.exact.pricing import Priced
 
 __all__ = ["Beam", "beam"]
@@ -67,7 +68,7 @@ def beam(c: Candidates, priced: Priced, column: int, keep: Bools, upper: int, wi
     rest = {e: _rest(c, priced, e, column, priced.split[i][:, column], keep) for i, e in enumerate(forest.dropped)}
     widest = max(part.stop - part.start for part in c.of)
     most = min(width, max(_LEAST_WIDTH, cells // widest))
-    merges = not (c.problem.has_path_limits or c.problem.budget < NO_LIMIT)
+    times = Times(c, keep, way.order) if c.rows.timed else None
     chosen = np.zeros((1, c.V), dtype=np.int64)
     score, spent = np.full(1, int(priced.bound[column])), np.zeros(1, dtype=np.int64)
     free, bound = memory.free, upper
@@ -94,6 +95,8 @@ def beam(c: Candidates, priced: Priced, column: int, keep: Bools, upper: int, wi
             cost, total = cost + due, total + due
         need = memory.need(chosen, way.order[:place], v)
         fine = memory.fits(free, need, v, total < upper)
+        if times is not None:
+            fine = times.fits(chosen, way.order[:place], v, fine)
         plan, option = np.nonzero(fine)
         score = total[plan, option]
         if len(score) > most:
@@ -102,11 +105,13 @@ def beam(c: Candidates, priced: Priced, column: int, keep: Bools, upper: int, wi
             plan, option, score = (x[best[:most]] for x in (plan, option, score))
         if not plan.size:
             return Beam(np.zeros((0, c.V), dtype=np.int64), np.zeros(0, dtype=np.int64), bound)
+        if times is not None:
+            times.take(plan, option, v)
         free = memory.take(free, need, plan, option, place, v)
         spent = spent[plan] + (cost[0, option] if len(cost) == 1 else cost[plan, option])
         chosen = chosen[plan]
         chosen[:, v] = option
-        if merges and len(score) > 1:
+        if times is None and len(score) > 1:
             kept = first_of_equals(np.hstack([chosen[:, list(way.ahead[place])], free[:, :-1]]), spent)
             chosen, score, spent, free = chosen[kept], score[kept], spent[kept], free[kept]
     cheapest = np.argsort(spent, kind="stable")

@@ -17,7 +17,7 @@ from iegopt.solvers.exact.candidates import Candidates
 from iegopt.solvers.exact.links import Link
 from iegopt.solvers.exact.messages import UNREACHABLE
 
-__all__ = ["in_time"]
+__all__ = ["finish_windows", "in_time"]
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
@@ -30,7 +30,14 @@ def in_time(c: Candidates, keep: Bools) -> Bools:
         keep = _within_budget(c, keep)
     if not problem.has_path_limits:
         return keep
-    into, moving = c.rows.into, [link and link.moving() for link in c.links]
+    least, latest = finish_windows(c, keep)
+    return np.asarray(keep & (least <= latest))
+
+
+def finish_windows(c: Candidates, keep: Bools) -> tuple[Ints, Ints]:
+    """(n, B) least and latest ticks at which a stage ends with an option, by the other options of nodes (n, B)."""
+    problem, into = c.problem, c.rows.into
+    moving = [link and link.moving for link in c.links]
     time = c.time[:, None]
     least: list[Ints] = [np.zeros(0, dtype=np.int64)] * c.V
     for v in problem.order.tolist():
@@ -47,7 +54,7 @@ def in_time(c: Candidates, keep: Bools) -> Bools:
         must = np.where(keep[part], np.minimum(time[part] - latest[v], UNREACHABLE), UNREACHABLE)
         for u, e in into[v]:
             np.minimum(latest[u], -_send(moving[e], must, False, len(latest[u])), out=latest[u])
-    return np.asarray(keep & (np.concatenate(least) <= np.concatenate(latest)))
+    return np.concatenate(least), np.concatenate(latest)
 
 
 def _send(link: Link | None, value: Ints, forward: bool, far: int) -> Ints:

@@ -52,6 +52,7 @@ class Link(Protocol):
     def pair_times(self, source: Ints, target: Ints) -> Ints:
         """(P,) ticks of time of pairs, 0 where no limit in time asks for it."""
 
+    @property
     def moving(self) -> Link:
         """The link with its time in place of its cost, pairs that clash as before."""
 
@@ -93,6 +94,7 @@ class TableLink:
     def pair_times(self, source: Ints, target: Ints) -> Ints:
         return np.zeros(len(source), dtype=np.int64) if self.time is None else self.time[source, target]
 
+    @cached_property
     def moving(self) -> TableLink:
         time = np.zeros_like(self.table) if self.time is None else self.time
         return TableLink(np.where(self.table < UNREACHABLE, time, UNREACHABLE))
@@ -128,8 +130,9 @@ class _RatedTable:
     def pair_times(self, source: Ints, target: Ints) -> Ints:
         return self.plain.pair_times(source, target)
 
+    @property
     def moving(self) -> TableLink:
-        return self.plain.moving()
+        return self.plain.moving
 
     def at(self, rate: Floats) -> Link:
         return self.plain.at(rate)
@@ -210,6 +213,7 @@ class LevelLink:
         meeting = self.tree.meeting(self.source[source], self.target[target])
         return np.asarray(self._times_by_link[meeting])
 
+    @cached_property
     def moving(self) -> LevelLink:
         times = tuple(map(np.zeros_like, self.costs)) if self.times is None else self.times
         costs = [np.where(cost < UNREACHABLE, time, UNREACHABLE) for cost, time in zip(self.costs, times, strict=True)]

@@ -188,7 +188,8 @@ class Pricing:
             if self.split and step % _SPLIT_EVERY == _SPLIT_EVERY - 1:
                 self._resplit(passed, bound, room, step // _SPLIT_EVERY % 2 == 0)
                 self._shifted = None
-        self.price, self.toll, self.split = at_best
+        # The last step may have made rows too.
+        self.price, self.toll, self.split = at_best[0], rows.padded(at_best[1]), at_best[2]
         self._shifted = None
         passed = self._up()
         marginals = np.minimum(self._marginals(passed) - self._rent(), UNREACHABLE)
