@@ -7,14 +7,13 @@ Interchangeable devices are merged into counted classes before all else (``probl
 2. The relaxation: where no shared limit binds on a forest, its choice is optimal and all is done, in the order of a
    millisecond.
 3. Constructions and repair.
-4. Capacity as prices: a better bound, plans by beam search, and fewer options (``exact/bounding.py``). Where no plan is
-   known by then, repair walks from random starts.
+4. Memory and limits in time as prices: a better bound, plans by beam search, and fewer options
+   (``exact/bounding.py``). Where no plan is known by then, repair walks from random starts.
 5. On a graph with cycles where no price is due, elimination over the options that are left: where no shared limit
    binds, its choice is optimal.
-6. Branch and bound on prices, neighbourhoods solved by it, and kicks of local search take turns. Where memory is the
-   only shared limit they have all the time.
-7. Otherwise, what survives of the options is enumerated where it is small, else goes to CP-SAT in a process of its
-   own, with the plan as hint.
+6. Branch and bound on prices, neighbourhoods solved by it, and kicks of local search take turns until the end.
+7. Where prices do not hold, or find no plan, what survives of the options is enumerated where it is small, else goes
+   to CP-SAT in a process of its own, with the plan as hint.
 
 A plan dropped by pruning is worse than the one at hand, so a bound of the smaller problem, or its having no
 plan at all, holds for the whole.
@@ -120,7 +119,7 @@ class AutoSolver:
             run.search is None and clock.left > _ENUMERATION_NEEDS and _enumerable(problem, run.survivors, clock)
         )
         if not run.closed and not enumerated:
-            run.take_turns(clock.left <= _ENGINE_NEEDS, _SEARCH_MOST)
+            run.take_turns(_SEARCH_MOST)
         done = run.result()
         if done.status in (Status.OPTIMAL, Status.INFEASIBLE) or clock.left <= 0:
             return done

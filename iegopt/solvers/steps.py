@@ -9,7 +9,6 @@ from collections.abc import Callable
 import numpy as np
 import numpy.typing as npt
 
-from iegopt.problem.arrays import NO_LIMIT, Problem
 from iegopt.solvers.clock import Clock, pressure
 from iegopt.solvers.evaluate import feasible, objective
 from iegopt.solvers.exact.bounding import PricedSearch
@@ -36,8 +35,8 @@ _SMALL_GAP, _FIRST_TURN = 0.03, 1.5
 """Gap after the root below which branch and bound may well close it, and the seconds that it gets to try."""
 _NEAR, _NEAR_GROWTH, _NEAR_PHASES = 20, 4, 2
 """Options of a stage, in the mean, that are looked at first; by what they grow until nearly all are; their phases."""
-_PRICES_SHARE = 0.3
-"""Share of the time left for prices where an engine follows."""
+_PLANLESS_SHARE = 0.3
+"""Share of the time left after which an engine is asked where there is still no plan."""
 
 
 class Steps:
@@ -199,8 +198,8 @@ class Steps:
             self.params.report(None, self.bound, self.proof)
         self.steps.append(f"elimination over {int(mask.sum())} of {len(mask)} options")
 
-    def take_turns(self, to_the_end: bool, search_most: float) -> None:
-        """Step 6: to the end where nothing follows or memory alone couples the stages, else for a share of the time.
+    def take_turns(self, search_most: float) -> None:
+        """Step 6, to the end unless no plan is found: prices know all that couples the stages.
 
         Branch and bound, neighbourhoods and kicks take turns; what gains most in a round gets a longer turn next.
 
@@ -212,24 +211,23 @@ class Steps:
         if self.search is None:
             self._kick(self.clock.slice(min(self.clock.left, search_most)))
             return
-        alone = not _beyond_prices(self.problem)
-        until = self.clock if to_the_end or alone else self.clock.slice(_PRICES_SHARE * self.clock.left)
         turns: list[Callable[[Clock], None]] = [self._explore, self._neighbourhoods, self._kick]
         seconds, rate = [_TURN] * len(turns), [0.0] * len(turns)
         gap = relative_gap(None if self.best is None else self.best[0], self.bound)
         if gap is not None and gap < _SMALL_GAP:
             seconds[0] = _FIRST_TURN
-        while not self.closed and until.left > 0:
+        without_plan = self.clock.slice(_PLANLESS_SHARE * self.clock.left)
+        while not self.closed and self.clock.left > 0:
             progress = self._progress()
             for i, turn in enumerate(turns):
                 begun = self.clock.seconds
-                turn(until.slice(seconds[i] if i == 0 else min(seconds[i], search_most)))
-                if self.closed or until.left <= 0:
+                turn(self.clock.slice(seconds[i] if i == 0 else min(seconds[i], search_most)))
+                if self.closed or self.clock.left <= 0:
                     break
                 rate[i] = (self._progress() - progress) / max(1e-6, self.clock.seconds - begun)
                 progress = self._progress()
             best = max(range(len(turns)), key=rate.__getitem__)
-            if rate[best] <= 0 and self.best is None:
+            if self.best is None and (rate[best] <= 0 or without_plan.left <= 0):
                 break
             seconds[best] *= _TURN_GROWTH
         self.search.offer_best(self.best)
@@ -264,9 +262,3 @@ class Steps:
         done = outcome(self.relaxed, self.best, "auto", self.clock, note, known)
         found = self.prices if self.search is None else self.search.multipliers
         return dataclasses.replace(done, multipliers=None if found is self.params.multipliers else found)
-
-
-def _beyond_prices(problem: Problem) -> bool:
-    """Whether more than memory couples the stages: limits in time, affinities, weights that stages share."""
-    timed = problem.has_path_limits or problem.budget < NO_LIMIT
-    return timed or bool(problem.affinities) or bool((problem.options.weight_key >= 0).any())
