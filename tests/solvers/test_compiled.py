@@ -17,7 +17,9 @@ from iegopt.problem.arrays import Problem
 from iegopt.problem.families import generate
 from iegopt.solvers.clock import Clock
 from iegopt.solvers.exact import compiled
+from iegopt.solvers.exact.candidates import candidates
 from iegopt.solvers.exact.compiled import Warmup, kernels, warmup
+from iegopt.solvers.exact.links import LevelLink
 from iegopt.solvers.exact.messages import UNREACHABLE
 from iegopt.solvers.exact.relaxation import Relaxation, relaxation
 from tests.solvers.random_problems import random_problem
@@ -102,6 +104,33 @@ def test_equals_numpy_where_nothing_is_allowed_or_costs_are_beyond(
     assert_same(dataclasses.replace(problem, options=dataclasses.replace(problem.options, cost=cost)), monkeypatch)
 
 
+@pytest.mark.parametrize("forward", [True, False])
+@pytest.mark.parametrize("family", ["chain", "layered"])
+@pytest.mark.parametrize("seed", range(4))
+def test_links_of_a_search_send_the_same(
+    family: str, seed: int, forward: bool, core: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    problem = dataclasses.replace(generate(family, 6, 200, "tight", seed), deadline=10**11)
+    rng = np.random.default_rng(seed)
+    c = candidates(problem, problem.allowed & (rng.random(len(problem.allowed)) < 0.9))
+    apart = 0
+    for plain, ends in zip(c.links, c.ends, strict=True):
+        if not isinstance(plain, LevelLink):
+            continue
+        near = c.of[ends[0 if forward else 1]]
+        theta = rng.integers(-(10**9), 10**10, (near.stop - near.start, 5))
+        theta[rng.random(theta.shape) < 0.3] = UNREACHABLE
+        odd = tuple(rng.integers(0, 10**9, len(cost)) for cost in plain.costs)
+        links = [plain, plain.at(rng.random(5) * 3), plain.moving(), dataclasses.replace(plain, costs=odd, home=10**8)]
+        apart += int(plain.apart.sum())
+        for link in [*links, dataclasses.replace(plain, home=UNREACHABLE)]:
+            fast = link.send(theta, forward)
+            with monkeypatch.context() as numpy:
+                numpy.setattr(compiled, "_ready", None)
+                assert np.array_equal(fast, link.send(theta, forward))
+    assert apart > 0
+
+
 def test_arrays_that_may_not_be_written_will_do(core: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> None:
     problem = generate("chain", 4, 64)
     for part in (problem.options, problem.edges):
@@ -130,8 +159,10 @@ def test_a_loaded_kernel_cannot_compile(core: SimpleNamespace) -> None:
 def test_constants_are_those_of_the_package(loaded: SimpleNamespace) -> None:
     from iegopt.problem.arrays import TICKS_PER_SECOND
     from iegopt.solvers.exact import kernels as module
+    from iegopt.solvers.exact import link_kernels
 
     assert (module.UNREACHABLE, module.TICKS_PER_SECOND) == (UNREACHABLE, TICKS_PER_SECOND)
+    assert link_kernels._UNREACHABLE == UNREACHABLE
 
 
 def test_nothing_is_loaded_until_asked() -> None:

@@ -93,9 +93,10 @@ def warmup(compile: bool = True) -> Warmup:
 
 def _registered() -> dict[str, tuple[Any, str]]:
     """All kernels; loads numba."""
-    from iegopt.solvers.exact.kernels import KERNELS
+    from iegopt.solvers.exact import kernels, link_kernels
 
-    return KERNELS
+    assert link_kernels.send_columns.__name__ in kernels.KERNELS
+    return kernels.KERNELS
 
 
 def _unavailable() -> str | None:

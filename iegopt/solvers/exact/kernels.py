@@ -27,6 +27,8 @@ __all__ = [
     "backward",
     "choose",
     "forward",
+    "kernel",
+    "part",
     "solve_many",
 ]
 
@@ -63,7 +65,7 @@ KERNELS: dict[str, tuple[Any, str]] = {}
 """Name -> numba's dispatcher, and the signature to compile it for."""
 
 
-def _kernel(signature: str) -> Callable[[F], F]:
+def kernel(signature: str) -> Callable[[F], F]:
     """Enter a function in ``KERNELS``."""
 
     def register(function: F) -> F:
@@ -74,17 +76,17 @@ def _kernel(signature: str) -> Callable[[F], F]:
     return register
 
 
-def _part(function: F) -> F:
+def part(function: F) -> F:
     """A function of kernels, compiled into each that calls it."""
     return numba.njit(nogil=True)(function)  # type: ignore[no-any-return]
 
 
-@_part
+@part
 def _ticks(seconds: float, weight: float) -> Any:
     return np.int64(np.rint(weight * seconds * TICKS_PER_SECOND))
 
 
-@_part
+@part
 def _fold(theta: Ints, near: Ints, best: Ints, sites: int) -> None:
     """The best option on every site."""
     if len(near) == sites:
@@ -100,7 +102,7 @@ def _fold(theta: Ints, near: Ints, best: Ints, sites: int) -> None:
         best[near[i]] = min(best[near[i]], theta[i])
 
 
-@_part
+@part
 def _gather(best: Ints, up: Ints) -> None:
     """The best of every group, from those of the sites; siblings stand together and before their group."""
     group, least = up[0], best[0]
@@ -112,7 +114,7 @@ def _gather(best: Ints, up: Ints) -> None:
     best[group] = least
 
 
-@_part
+@part
 def _siblings(best: Ints, rest: Ints, start: int, stop: int) -> None:
     """For every child of a group the best among the others."""
     least, second = UNREACHABLE, UNREACHABLE
@@ -123,7 +125,7 @@ def _siblings(best: Ints, rest: Ints, start: int, stop: int) -> None:
         rest[c] = second if best[c] == least else least
 
 
-@_part
+@part
 def _reach(best: Ints, reach: Ints, tree: Layout, cost: Ints, monotone: bool) -> None:
     """What arrives at every site, from ``best`` of all nodes and the cost of every link."""
     child, up, link, sites, root = tree[0], tree[1], tree[2], tree[5][1], len(best) - 1
@@ -144,7 +146,7 @@ def _reach(best: Ints, reach: Ints, tree: Layout, cost: Ints, monotone: bool) ->
         reach[s] = min(reach[s], best[s])
 
 
-@_part
+@part
 def _arrive(reach: Ints, far: Ints, only: int, width: Ints, out: Ints) -> None:
     """Lower ``out`` to what arrives at the site of every option (of a width, where ``only`` names one)."""
     for i in range(len(far)):
@@ -152,7 +154,7 @@ def _arrive(reach: Ints, far: Ints, only: int, width: Ints, out: Ints) -> None:
             out[i] = min(out[i], reach[far[i]])
 
 
-@_part
+@part
 def _lower_hidden(
     theta: Ints, near: Ints, far: Ints, only: int, width: Ints, forward: bool, hidden: Floats,
     raw: Floats, least: Floats, weight: float, layout: Layout, best: Ints, reach: Ints, out: Ints,
@@ -186,7 +188,7 @@ def _lower_hidden(
             below[s] = up[below[s]]
 
 
-@_part
+@part
 def _send(
     given: Ints, u: int, v: int, e: int, layout: Layout, prices: Prices, best: Ints, reach: Ints, out: Ints
 ) -> None:
@@ -221,7 +223,7 @@ def _send(
             )  # fmt: skip
 
 
-@_kernel(f"void(int64[::1], {_ARGUMENTS}, int64, int64)")
+@kernel(f"void(int64[::1], {_ARGUMENTS}, int64, int64)")
 def forward(theta: Ints, layout: Layout, prices: Prices, start: int, stop: int) -> None:
     """Messages to the parents, from ``order[stop - 1]`` down to ``order[start]``; θ (O,) grows by what it receives."""
     ptr, order, parent, via = layout[6], layout[11], layout[12], layout[13]
@@ -235,7 +237,7 @@ def forward(theta: Ints, layout: Layout, prices: Prices, start: int, stop: int) 
             theta[ptr[v] : ptr[v + 1]] += message
 
 
-@_kernel(f"void(int64[::1], int64[::1], {_ARGUMENTS})")
+@kernel(f"void(int64[::1], int64[::1], {_ARGUMENTS})")
 def backward(theta: Ints, belief: Ints, layout: Layout, prices: Prices) -> None:
     """Messages from the parents, added to ``belief`` (O,), which starts as what ``forward`` left in θ.
 
@@ -254,7 +256,7 @@ def backward(theta: Ints, belief: Ints, layout: Layout, prices: Prices) -> None:
             belief[ptr[v] : ptr[v + 1]] += message
 
 
-@_kernel(f"int64(int64[::1], int64[::1], {_ARGUMENTS})")
+@kernel(f"int64(int64[::1], int64[::1], {_ARGUMENTS})")
 def choose(value: Ints, choice: Ints, layout: Layout, prices: Prices) -> np.int64:
     """Fill ``choice`` (V,) from what ``forward`` left in θ, and return the bound; the first of equals is taken."""
     ptr, order, parent, via = layout[6], layout[11], layout[12], layout[13]
@@ -273,7 +275,7 @@ def choose(value: Ints, choice: Ints, layout: Layout, prices: Prices) -> np.int6
     return bound
 
 
-@_kernel(f"void(int64[:, ::1], boolean[::1], {_ARGUMENTS}, int64[::1], int64[:, ::1])")
+@kernel(f"void(int64[:, ::1], boolean[::1], {_ARGUMENTS}, int64[::1], int64[:, ::1])")
 def solve_many(costs: Ints, allowed: Bools, layout: Layout, prices: Prices, bound: Ints, choice: Ints) -> None:
     """Fill ``bound`` (B,) and ``choice`` (B, V) for costs (B, O) of the options, where every stage has one."""
     ptr = layout[6]
@@ -291,7 +293,7 @@ def solve_many(costs: Ints, allowed: Bools, layout: Layout, prices: Prices, boun
             bound[b] = choose(theta, choice[b], layout, prices)
 
 
-@_part
+@part
 def _choose_for(value: Ints, v: int, given: int, u: int, e: int, layout: Layout, prices: Prices, met: Ints) -> int:
     """The best option of v for option ``given`` of its neighbour u."""
     ptr, position, width, source, hidden_at, widths = layout[6], layout[7], layout[8], layout[9], layout[10], layout[14]
@@ -324,7 +326,7 @@ def _choose_for(value: Ints, v: int, given: int, u: int, e: int, layout: Layout,
     return found
 
 
-@_part
+@part
 def _meet(at: int, met: Ints, layout: Layout) -> None:
     """For every site the link over which it meets the one at ``at``; −1 for that site itself."""
     up, link, first, last = layout[1], layout[2], layout[3], layout[4]

@@ -24,6 +24,7 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
+from iegopt.solvers.exact.compiled import kernels
 from iegopt.solvers.exact.messages import UNREACHABLE
 from iegopt.solvers.exact.site_tree import SiteTree
 
@@ -169,6 +170,11 @@ class LevelLink:
 
     def send(self, theta: Ints, forward: bool) -> Ints:
         near, far = (self.source, self.target) if forward else (self.target, self.source)
+        core = kernels()
+        if core is not None:
+            compiled: Ints = np.empty((len(far), theta.shape[1]), dtype=np.int64)
+            core.send_columns(_whole(theta), *self._packed[:: 1 if forward else -1], *self._shared, compiled)
+            return compiled
         home = np.full((self.tree.S, theta.shape[1]), UNREACHABLE)
         if self._alone[0 if forward else 1]:
             home[near] = theta
@@ -252,6 +258,18 @@ class LevelLink:
         return bool((np.diff(self.source) > 0).all()), bool((np.diff(self.target) > 0).all())
 
     @cached_property
+    def _packed(self) -> tuple[Ints, Ints]:
+        """Positions of both ends as kernels take them."""
+        return _whole(self.source), _whole(self.target)
+
+    @cached_property
+    def _shared(self) -> tuple[tuple[Ints, Ints], int, Ints, Bools]:
+        """Tree, costs and what is apart as kernels take them."""
+        cost = self._by_link if self._by_link.ndim == 2 else self._by_link[:, None]
+        apart: Bools = np.require(self.apart, np.bool_, ["C", "W"])
+        return (self.tree.flat.child, self.tree.flat.link), self.tree.S, _whole(cost), apart
+
+    @cached_property
     def _by_link(self) -> Ints:
         home = np.full((1, *self.costs[0].shape[1:]) if self.costs else (1,), self.home)
         return np.concatenate([home, *self.costs])
@@ -259,6 +277,11 @@ class LevelLink:
     @cached_property
     def _times_by_link(self) -> Ints:
         return np.concatenate([np.zeros(1, dtype=np.int64), *(self.times or ())])
+
+
+def _whole(values: Ints) -> Ints:
+    """As kernels take them: contiguous, writable."""
+    return np.require(values, np.int64, ["C", "W"])
 
 
 def _best_of_others(children: Ints) -> tuple[Ints, Ints]:

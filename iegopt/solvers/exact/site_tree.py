@@ -27,6 +27,7 @@ class SiteTree:
         self.S = topology.S
         self.position = index.position
         self.levels = index.levels
+        self.flat = index.flat
         counts = [self.S, *(len(level.start) for level in index.levels)]
         self.children = [_padded(level, below) for level, below in zip(self.levels, counts, strict=False)]
 
