@@ -121,7 +121,7 @@ def test_links_of_a_search_send_the_same(
         theta = rng.integers(-(10**9), 10**10, (near.stop - near.start, 5))
         theta[rng.random(theta.shape) < 0.3] = UNREACHABLE
         odd = tuple(rng.integers(0, 10**9, len(cost)) for cost in plain.costs)
-        links = [plain, plain.at(rng.random(5) * 3), plain.moving(), dataclasses.replace(plain, costs=odd, home=10**8)]
+        links = [plain, plain.at(rng.random(5) * 3), plain.moving, dataclasses.replace(plain, costs=odd, home=10**8)]
         apart += int(plain.apart.sum())
         for link in [*links, dataclasses.replace(plain, home=UNREACHABLE)]:
             fast = link.send(theta, forward)
