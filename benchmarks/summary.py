@@ -77,7 +77,20 @@ def _batch(document: Document) -> str:
 
 
 def _planner(document: Document) -> str:
-    return f"a plan end to end takes {document['plan_over_tree']:.1f} times `tree` alone"
+    plan = document["median_ms"]["plan"]
+    told = f"a plan end to end takes {plan:.1f} ms, {document['plan_over_tree']:.1f} times `tree` alone"
+    if "numba" not in document:
+        return told
+    fast = document["numba"]
+    return f"{told}; compiled {fast['median_ms']['plan']:.1f} ms, {fast['plan_over_tree']:.1f} times"
+
+
+def _deadlines(document: Document) -> str:
+    shares = ", ".join(f"{title} {100 * row['plans']:.0f} %" for title, row in document["by_deadline"].items())
+    return (
+        f"{document['late']} of {document['answers']} answers late, {document['late_beyond_waiting']} of them not "
+        f"because the thread waited for a processor; with a plan: {shares}"
+    )
 
 
 def _everyday(document: Document) -> str:
@@ -112,6 +125,8 @@ SENTENCES: dict[str, Callable[[Document], str]] = {
     "tree": _tree,
     "batch": _batch,
     "planner": _planner,
+    "deadlines": _deadlines,
+    "deadlines_load": _deadlines,
     "everyday": _everyday,
     "oracle": _oracle,
     "import_time": _import_time,

@@ -55,6 +55,8 @@ DEFAULT_LIMIT = 60.0
 """Seconds, where no limit is given."""
 _SHORT = 4.0
 """Multiple of the relaxation's time up to which a limit is short: a quick plan comes first."""
+_WORTH_A_TRY = 0.3
+"""Part of the relaxation's time from which it is tried where there is no plan yet."""
 _ENUMERATION_NEEDS, _ENGINE_NEEDS = 0.02, 0.8
 """Seconds that must be left for trying all combinations, and for an engine, to be worth the start."""
 _COMBINATION_NEEDS = 2.5e-6
@@ -97,7 +99,7 @@ class AutoSolver:
         if clock.limit < _SHORT * needs:
             quick = quick_plan(problem, clock)
             first = min((plan for plan in (first, quick) if plan is not None), key=lambda plan: plan[0], default=None)
-        begin = clock.left > (needs if first is not None else 0.0)
+        begin = clock.left > (needs if first is not None else _WORTH_A_TRY * needs)
         relaxed = relaxation(problem, clock) if begin else None
         if relaxed is None:
             return _before_relaxation(first, clock)

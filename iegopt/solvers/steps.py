@@ -92,6 +92,10 @@ class Steps:
                 break
         self.steps.append("construction meets the bound" if self.closed else "construction")
 
+    def _time_for_edges(self) -> bool:
+        """Whether the least that prices take, after the min-marginals, is left."""
+        return self.clock.left > 1.5 * _EDGE_NEEDS * self.problem.E + relaxation_seconds(self.problem)
+
     def look_near(self) -> None:
         """Step 4 over the options with the least min-marginals alone: a plan, a bound, and often the proof.
 
@@ -99,7 +103,7 @@ class Steps:
         """
         near = _NEAR * self.problem.V
         looked: list[int] = []
-        while not self.closed and self.no_prices is None and self.clock.left > 1.5 * _EDGE_NEEDS * self.problem.E:
+        while not self.closed and self.no_prices is None and self._time_for_edges():
             mask = self.survivors
             if int(mask.sum()) <= (_NEAR_GROWTH * near if looked else near):
                 break
@@ -131,7 +135,7 @@ class Steps:
         """Step 4, at the root."""
         if self.closed:
             return
-        if self.clock.left < 1.5 * _EDGE_NEEDS * self.problem.E:
+        if not self._time_for_edges():
             return
         mask = self.survivors
         self.no_prices = self.no_prices or unpriceable(self.problem, mask)
