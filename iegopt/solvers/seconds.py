@@ -19,6 +19,8 @@ _FOLD, _FOLD_OPTION = 1e-3, 3e-7
 """Seconds of merging interchangeable devices, and more per option."""
 _CHECK, _STAGE_CHECK, _EDGE_CHECK = 6e-5, 2.5e-6, 2e-6
 """Seconds of the check of an answer, and more for every stage and edge."""
+_PAIR_CHECK, _MOMENT_CHECK = 1.5e-7, 6e-6
+"""Seconds more for every two stages that must not overlap, and for every stage whose memory counts in time."""
 
 
 def relaxation_seconds(problem: Problem) -> float:
@@ -36,4 +38,9 @@ def fold_seconds(problem: Problem) -> float:
 
 def verification_seconds(problem: Problem) -> float:
     """Of the check of an answer against the arrays."""
-    return pressure() * (_CHECK + _STAGE_CHECK * problem.V + _EDGE_CHECK * problem.E)
+    seconds = _CHECK + _STAGE_CHECK * problem.V + _EDGE_CHECK * problem.E
+    if problem.no_overlap:
+        seconds += _PAIR_CHECK * problem.V**2
+    if problem.peak_memory:
+        seconds += _MOMENT_CHECK * problem.V
+    return pressure() * seconds

@@ -95,12 +95,12 @@ def _order(problem: Problem, arrive: list[int], start: list[int], finish: list[i
 def _overlaps(problem: Problem, chosen: list[int], start: list[int], finish: list[int]) -> list[Violation]:
     """Pairs of stages that run at one moment on one device."""
     found = []
+    on = [_devices(problem, o) for o in chosen]
     for u in range(len(chosen)):
         for v in range(u):
-            common = set(_devices(problem, chosen[u])) & set(_devices(problem, chosen[v]))
             begin, end = max(start[u], start[v]), min(finish[u], finish[v])
             if begin < end:
-                for d in sorted(common):
+                for d in sorted(set(on[u]) & set(on[v])):
                     pair = f"{problem.stages[v]}, {problem.stages[u]} on {problem.topology.devices[d]}"
                     found.append(Violation("no_overlap", pair, end - begin, 0))
     return found

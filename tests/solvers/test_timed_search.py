@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from dataclasses import replace
 
 import numpy as np
@@ -17,12 +18,14 @@ from iegopt.problem.transfer import edge_ticks
 from iegopt.solvers.api import solve
 from iegopt.solvers.clock import Clock
 from iegopt.solvers.evaluate import objective, why_infeasible
+from iegopt.solvers.exact import compiled
 from iegopt.solvers.result import Params, Status
 from iegopt.solvers.timed.bound import MakespanBound
 from iegopt.solvers.timed.construct import Builder
 from iegopt.solvers.timed.pricer import Pricer
 from iegopt.solvers.timed.ranks import mean_ranks, optimistic_costs
 from iegopt.solvers.timed.start import Start
+from iegopt.solvers.timed.walk import Walk, walkable
 from iegopt.solvers.timetable import first_gap
 from iegopt.verify.assignment import check_assignment
 from tests.solvers.random_problems import random_problem
@@ -82,7 +85,7 @@ def test_cpop_of_the_paper_ends_at_86() -> None:
     price, builder = scheduled(problem)
     mean = mean_ranks(price)
     length = [up + down for up, down in zip(mean.up, mean.down, strict=True)]
-    pinned = Start(problem, Clock(10.0)).on_one_site(mean)
+    pinned = Start(problem, Params(), Clock(10.0), walks=False).on_one_site(mean)
     assert pinned == dict.fromkeys((0, 1, 8, 9), 1)  # the second processor does them in 54, the others in 66 and 63
     chosen = builder.build(length, Clock(10.0), eager=True, pinned=pinned)
     assert price(chosen, priority=length).value == 86 * SECOND
@@ -151,12 +154,12 @@ def test_construction_keeps_limits_and_affinities_where_it_can() -> None:
     assert found.broken == 0
 
 
-def test_when_time_is_out_the_rest_takes_its_shortest_options() -> None:
-    problem = replace(generate("layered", 20, 16, "slack", 1), makespan_weight=1.0, no_overlap=True)
+def test_when_time_is_out_the_rest_is_spread_over_the_devices() -> None:
+    problem = task_graph("spread", [SECOND] * 8, [()] * 8, 4)
     price, builder = scheduled(problem)
-    chosen = builder.build([0.0] * 20, Clock(0.0), eager=True)
-    shortest = [int(own[problem.options.time[own].argmin()]) for own in price.own]
-    assert chosen == shortest
+    chosen = builder.build([0.0] * 8, Clock(0.0), eager=True)
+    assert price(chosen).table.makespan == 2 * SECOND
+    problem = replace(generate("layered", 20, 16, "slack", 1), makespan_weight=1.0, no_overlap=True)
     result = solve(problem, "auto", Params(time_limit=0.0))
     assert result.status is Status.FEASIBLE
     assert result.bound is not None
@@ -168,3 +171,71 @@ def test_memory_that_cannot_bind_is_not_counted() -> None:
     assert not Pricer(slack).memory_binds
     assert Pricer(generate("chain", 6, 8, "tight", 0)).memory_binds
     assert slack.budget == NO_LIMIT
+
+
+@pytest.fixture
+def core(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The kernels, compiled where this machine has none yet, for one test alone."""
+    pytest.importorskip("numba")
+    monkeypatch.setattr(compiled, "_ready", None)
+    compiled.warmup()
+
+
+@pytest.mark.parametrize("first", range(0, 120, 40))
+@pytest.mark.usefixtures("core")
+def test_the_compiled_walk_makes_plans_that_the_verifier_passes(first: int) -> None:
+    """With and without overlap, costs of options and of edges; the price is the verifier's."""
+    walked = 0
+    for seed in range(first, first + 40):
+        features = ("makespan_weight", "no_overlap") if seed % 2 else ("makespan_weight",)
+        problem = to_problem(parse_instance(timed_instance(seed, features)))
+        full = replace(problem, affinities=(), deadline=NO_LIMIT, budget=NO_LIMIT, capacity=problem.capacity * 100)
+        full = replace(full, finish_by=np.full(full.V, NO_LIMIT))
+        price = Pricer(full)
+        if min(map(len, price.own)) == 0 or not walkable(price, Clock(1.0)):
+            continue
+        walked += 1
+        found, count = Walk(price, [1.0] * full.V, random.Random(seed)).best(Clock(0.005), 0, 200)
+        assert count >= 1
+        start = found.table.start.tolist() if full.no_overlap else None
+        report = check_assignment(full, list(found.chosen), start)
+        assert report.ok, report.violations
+        assert (found.broken, found.value) == (0, report.objective)
+        best = solve(full, "brute")
+        assert best.objective is not None
+        assert found.value >= best.objective
+    assert walked >= 8
+
+
+@pytest.mark.usefixtures("core")
+def test_the_compiled_walk_finds_the_optimum_of_the_published_example() -> None:
+    price, _ = scheduled(published_example())
+    ranks = mean_ranks(price).up
+    found, _ = Walk(price, ranks, random.Random(3)).best(Clock(60.0), 73 * SECOND, None)
+    assert found.value == 73 * SECOND
+
+
+@pytest.mark.usefixtures("core")
+def test_what_the_compiled_walk_cannot_state_is_left_to_local_search() -> None:
+    clock = Clock(10.0)
+    graph = task_graph("g", [SECOND] * 4, [()] * 4, 2)
+    assert walkable(Pricer(graph), clock)
+    assert not walkable(Pricer(replace(graph, deadline=9 * SECOND)), clock)
+    assert not walkable(Pricer(replace(generate("chain", 6, 8, "tight", 0), makespan_weight=1.0)), clock)
+    assert not walkable(Pricer(replace(generate("chain", 6, 14, "slack", 0, gangs=True), makespan_weight=1.0)), clock)
+    assert not walkable(Pricer(replace(generate("chain", 50, 400, "slack", 0), makespan_weight=1.0)), clock)
+
+
+@pytest.mark.parametrize("first", range(0, 120, 30))
+@pytest.mark.usefixtures("core")
+def test_auto_with_the_compiled_walk_never_contradicts_brute_force(first: int) -> None:
+    for seed in range(first, first + 30):
+        problem = to_problem(parse_instance(timed_instance(seed, ("makespan_weight", "no_overlap"))))
+        truth = solve(problem, "brute")
+        found = solve(problem, "auto", Params(time_limit=0.02))
+        if truth.objective is None:
+            assert found.choice is None
+            continue
+        assert found.status is not Status.INFEASIBLE
+        assert found.bound is None or found.bound <= truth.objective
+        assert found.objective is None or found.objective >= truth.objective

@@ -94,9 +94,10 @@ def warmup(compile: bool = True) -> Warmup:
 def _registered() -> dict[str, tuple[Any, str]]:
     """All kernels; loads numba."""
     from iegopt.solvers.exact import kernels, link_kernels
+    from iegopt.solvers.timed import kernels as in_time
 
     assert link_kernels.send_columns.__name__ in kernels.KERNELS
-    return kernels.KERNELS
+    return {**kernels.KERNELS, **in_time.KERNELS}
 
 
 def _unavailable() -> str | None:

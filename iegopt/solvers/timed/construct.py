@@ -69,7 +69,7 @@ class Builder:
         priority (V,)
             Highest first among the stages whose predecessors are placed.
         clock
-            Where it ends, the stages that are left take their shortest options.
+            Where it ends, the stages that are left go where their devices would be done soonest, transfers aside.
         eager
             Count every finish in full, not only what it adds to the longest path of least times.
         pinned
@@ -85,7 +85,7 @@ class Builder:
         while ready:
             v = heappop(ready)[2]
             if clock.left <= 0:
-                run.take(v, int(self.time[v].argmin()), 0)
+                run.rush(v)
             else:
                 run.place(v, eager, None if pinned is None else pinned.get(v), None if behind is None else behind[v])
             for _, w in dispatcher.outgoing[v]:
@@ -116,7 +116,19 @@ class _Run:
         self._finish = [0] * problem.V
         self._end = builder.path
         self._busy: dict[int, list[tuple[int, int]]] = {}
+        self._free = np.zeros(problem.topology.S, dtype=np.int64)
         self._room = problem.capacity.copy() if builder.price.memory_binds else None
+
+    def rush(self, v: int) -> None:
+        """Give stage v the option whose site would be done soonest with it and with what came there before."""
+        site, time = self._builder.site[v], self._builder.time[v]
+        if self._problem.no_overlap:
+            done = self._free[site] + time
+            i = int(done.argmin())
+            self._free[site[i]] = done[i]
+        else:
+            i = int(time.argmin())
+        self.take(v, i, 0)
 
     def take(self, v: int, i: int, finish: int) -> None:
         """Give stage v its i-th allowed option."""
@@ -202,6 +214,7 @@ class _Run:
 
     def _occupy(self, v: int, site: int, begin: int, finish: int) -> None:
         builder, problem = self._builder, self._problem
+        self._free[site] = max(int(self._free[site]), finish)
         if problem.no_overlap and finish > begin:
             for mate in builder.mates[site] if builder.gangs else (site,):
                 insort(self._busy.setdefault(mate, []), (begin, finish))

@@ -70,7 +70,7 @@ class Pricer:
 
     def __call__(
         self, chosen: Sequence[int], shake: Sequence[float] = (), near: Found | None = None,
-        priority: Sequence[float] | None = None,
+        priority: Sequence[float] | None = None, table: Timetable | None = None,
     ) -> Found:  # fmt: skip
         """Price a plan.
 
@@ -82,6 +82,8 @@ class Pricer:
             A plan like it, which saves time.
         priority (V,)
             In place of those priorities.
+        table
+            Its times, where they are known.
         """
         problem, options, between = self.problem, self.problem.options, self.transfers.between
         choice = np.array(chosen, dtype=np.int64)
@@ -95,7 +97,8 @@ class Pricer:
                         u, v = self._ends[e]
                         each[e] = between(e, chosen[u], chosen[v])
         moved = [time for time, _ in each]
-        table, shake = self._timed(choice, moved, shake, priority)
+        if table is None:
+            table, shake = self._timed(choice, moved, shake, priority)
         value = sum([cost for _, cost in each]) if self._pays else 0
         if self._costs:
             value += int(options.cost[choice].sum())

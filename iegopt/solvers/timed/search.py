@@ -13,6 +13,7 @@ import random
 from collections.abc import Sequence
 
 import numpy as np
+import numpy.typing as npt
 
 from iegopt.solvers.clock import Clock
 from iegopt.solvers.result import OPTIMALITY_GAP, Report, unheard
@@ -20,6 +21,8 @@ from iegopt.solvers.timed.construct import Builder
 from iegopt.solvers.timed.pricer import Found, Pricer
 
 __all__ = ["improve"]
+
+Floats = npt.NDArray[np.float64]
 
 _SLACK = 0.02
 """A plan this much above the current one may take its place at the start; falls to 0 over the run."""
@@ -31,6 +34,9 @@ _REBUILDING = 0.4
 """Share of the time for plans that are built anew."""
 _SHAKEN = (1, 1, 2, 3)
 """How many priorities change before a plan is built anew."""
+_NOISE = (1e-3, 0.1, 0.5)
+"""How much chance counts when options are compared, as a share of the mean time of a stage: the least only between
+equals."""
 _ON_PATH = 0.7
 """Share of the moves that start at a stage that the end waits for."""
 
@@ -93,6 +99,8 @@ class _Rebuilt:
         self._priority = list(ranks)
         self._current: Found | None = None
         self.seconds = 0.0
+        self._random = np.random.default_rng(rng.randrange(2**32))
+        self._mean = float(np.mean([price.problem.options.time[own].mean() for own in price.own]))
 
     def another(self, slack: float) -> Found:
         """The plan of the next priorities."""
@@ -101,12 +109,18 @@ class _Rebuilt:
         for _ in range(rng.choice(_SHAKEN)):
             v = rng.randrange(len(priority))
             priority[v] = self._ranks[v] if rng.random() < 0.2 else priority[v] * rng.uniform(0.7, 1.4)
-        chosen = self._builder.build(priority, self._clock, eager=rng.random() < 0.5)
+        noise = None if rng.random() < 0.5 else self._noise(rng.choice(_NOISE))
+        chosen = self._builder.build(priority, self._clock, eager=noise is not None or rng.random() < 0.5, behind=noise)
         found = self._price(chosen, priority=priority)
         if self._current is None or _may_follow(found, self._current, slack / 2):
             self._current, self._priority = found, priority
         self.seconds += self._clock.seconds - began
         return found
+
+    def _noise(self, share: float) -> list[Floats]:
+        """Per stage (allowed options,) ticks at random, up to a share of the mean time of a stage."""
+        most = share * self._mean
+        return [most * self._random.random(len(own)) for own in self._price.own]
 
 
 class _Moves:

@@ -31,12 +31,14 @@ Ints = npt.NDArray[np.int64]
 
 BOUND_PROOF = "relaxation and least makespan"
 
-_SEARCH_SHARE, _SEARCH_MOST = 0.3, 2.0
+_SEARCH_SHARE, _SEARCH_MOST = 0.4, 4.0
 """Share of the time left, and seconds at most, for local search before the engine."""
 _ELIMINATION_SHARE = 0.2
 """Share of the time left that elimination may take on a graph with cycles."""
-_PATIENCE = 100
-"""Plans per stage without a better plan, after which the engine has its turn."""
+_PATIENCE, _STEPS = 100, 4000
+"""Plans per stage without a better plan, after which the engine has its turn: of local search, of the compiled walk."""
+_SHORT = 0.005
+"""Seconds left up to which the compiled walk comes before any bound."""
 _ENGINE_NEEDS = 0.4
 """Seconds that must be left for an engine to be worth the start."""
 _ENGINE_GRACE = 0.1
@@ -58,7 +60,9 @@ def solve_timed(
     empty = no_option(problem)
     if empty is not None:
         return Result(Status.INFEASIBLE, None, None, None, "no option", solver, clock.seconds, empty)
-    start = Start(problem, clock)
+    start = Start(problem, params, clock, walks=search)
+    if start.walks and clock.left < _SHORT:
+        start.walk(clock, 0, None)
     relaxed = relaxation(problem, clock)
     if relaxed is None or relaxed.bound is None:
         return _before_relaxation(start, solver, clock)
@@ -67,10 +71,12 @@ def solve_timed(
         return proven
     start.take(hint)
     start.take(relaxed.choice)
-    start.construct()
+    if not start.walks:
+        start.construct()
     bound, best = start.bound, start.best
-    least, proof = relaxed.bound + problem.makespan_cost(bound.least), BOUND_PROOF
-    if search and relaxed.forest.dropped and best.broken == 0:
+    shortest = bound.least if clock.left > 0 else bound.path
+    least, proof = relaxed.bound + problem.makespan_cost(shortest), BOUND_PROOF
+    if search and clock.left > 0 and relaxed.forest.dropped and best.broken == 0:
         mask = surviving(relaxed, bound, best.value)
         found = eliminate(problem, mask, clock.slice(_ELIMINATION_SHARE * clock.left))
         if found is not None:
@@ -80,14 +86,18 @@ def solve_timed(
             best = start.best
     params.report(best.choice if best.broken == 0 else None, least, proof, _start_times(problem, best))
     note = start.note
-    if search:
+    if search and clock.left > 0:
         share = min(_SEARCH_SHARE * clock.left, _SEARCH_MOST) if engine and clock.left > _ENGINE_NEEDS else clock.left
-        patience = _PATIENCE * problem.V if engine else None
-        best, count = improve(
-            start.price, start.builder, start.ranks, best, clock.slice(share), random.Random(params.seed), least,
-            patience, params.report,
-        )  # fmt: skip
-        note = f"{note}; {count} plans of local search"
+        if start.walks:
+            start.walk(clock.slice(share), least, _STEPS * problem.V if engine else None, params.report)
+            best, note = start.best, start.note
+        else:
+            patience = _PATIENCE * problem.V if engine else None
+            best, count = improve(
+                start.price, start.builder, start.ranks, best, clock.slice(share), random.Random(params.seed), least,
+                patience, params.report,
+            )  # fmt: skip
+            note = f"{note}; {count} plans of local search"
     done = _result(problem, best, (least, proof), solver, clock, note)
     if engine and done.status is not Status.OPTIMAL and clock.left > _ENGINE_NEEDS:
         return _with_engine(relaxed, bound, done, params, clock)

@@ -2,28 +2,37 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Sequence
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
 
 from iegopt.problem.arrays import Problem
 from iegopt.solvers.clock import Clock
+from iegopt.solvers.result import Params, Report, unheard
 from iegopt.solvers.timed.bound import MakespanBound
 from iegopt.solvers.timed.construct import Builder
 from iegopt.solvers.timed.pricer import Found, Pricer
 from iegopt.solvers.timed.ranks import MeanRanks, mean_ranks, optimistic_costs
+from iegopt.solvers.timed.walk import Walk, walkable
 
 __all__ = ["Start"]
 
 Ints = npt.NDArray[np.int64]
 
+_FIRST_SHARE = 0.1
+"""Share of the time for the compiled walk before any bound."""
 _LOOK_AHEAD = 500_000
 """Edges · sites² up to which the optimistic costs are worth their time."""
 
 
 class Start:
-    """The first plan as soon as it is made; ``construct`` and ``take`` for more. Every stage has an allowed option.
+    """The first plan as soon as it is made; ``construct``, ``walk`` and ``take`` for more.
+
+    Every stage has an allowed option. ``walks`` asks for the compiled walk in place of constructions, and tells
+    whether that is possible.
 
     Attributes
     ----------
@@ -31,13 +40,24 @@ class Start:
         The priorities to which the best plans of the constructions were built.
     """
 
-    def __init__(self, problem: Problem, clock: Clock) -> None:
+    def __init__(self, problem: Problem, params: Params, clock: Clock, *, walks: bool) -> None:
         self.price, self.bound = Pricer(problem), MakespanBound(problem)
-        self.builder = Builder(self.price, self.bound)
         self.ranks: Sequence[float] = (self.bound.tail + self.bound.shortest).tolist()
-        self.note = "list scheduling"
-        self._clock = clock
-        self.best: Found = self._built(self.ranks, eager=True)
+        self._clock, self._params = clock, params
+        self._walk = (
+            Walk(self.price, self.ranks, random.Random(params.seed)) if walks and walkable(self.price, clock) else None
+        )
+        self.walks = self._walk is not None
+        if self._walk is None:
+            self.note = "list scheduling"
+            self.best: Found = self._built(self.ranks, eager=True)
+        else:
+            self.note = "compiled walk over list schedules"
+            self.best, self._count = self._walk.best(clock.slice(_FIRST_SHARE * clock.left), 0, None)
+
+    @cached_property
+    def builder(self) -> Builder:
+        return Builder(self.price, self.bound)
 
     def take(self, choice: Ints | None) -> None:
         """Weigh up a plan from elsewhere, if its options are allowed."""
@@ -60,6 +80,14 @@ class Start:
         if self._clock.left > 0 and self.price.problem.E * self.price.problem.topology.S**2 <= _LOOK_AHEAD:
             behind = optimistic_costs(self.price)
             self._keep(self.price(self.builder.build(mean.up, self._clock, eager=True, behind=behind)))
+
+    def walk(self, clock: Clock, least: int, patience: int | None, report: Report = unheard) -> None:
+        """Go on with the compiled walk, as ``Walk.best``."""
+        assert self._walk is not None
+        found, count = self._walk.best(clock, least, patience, report)
+        self._count += count
+        self._keep(found)
+        self.note = f"compiled walk over {self._count:,} list schedules"
 
     def _built(self, priority: Sequence[float], *, eager: bool, pinned: dict[int, int] | None = None) -> Found:
         chosen = self.builder.build(priority, self._clock, eager=eager, pinned=pinned)
