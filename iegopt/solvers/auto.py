@@ -1,11 +1,10 @@
 """Solver ``auto``: every step that pays, under one clock, and the best of them.
 
-Interchangeable devices are merged into counted classes before all else (``problem/classes.py``).
-
 1. Best fit over a sample of promising sites, where the limit is short: a plan in about a millisecond,
    whatever the size. What follows is begun only where its time is left.
 2. The relaxation: where no shared limit binds on a forest, its choice is optimal and all is done, in the order of a
-   millisecond.
+   millisecond. Where it is not, interchangeable devices are merged into counted classes (``problem/classes.py``) for
+   all that follows.
 3. Constructions and repair.
 4. Memory and limits in time as prices: a better bound, plans by beam search, and fewer options
    (``exact/bounding.py``). Where no plan is known by then, repair walks from random starts.
@@ -23,6 +22,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Callable
 
 import numpy as np
 import numpy.typing as npt
@@ -34,7 +34,7 @@ from iegopt.problem.restrict import restrict
 from iegopt.solvers.brute import Brute
 from iegopt.solvers.clock import Clock
 from iegopt.solvers.cpsat import CpSat
-from iegopt.solvers.exact.relaxation import relaxation
+from iegopt.solvers.exact.relaxation import Relaxation, relaxation
 from iegopt.solvers.exact.tree import relaxed_result
 from iegopt.solvers.incumbent import of_restricted
 from iegopt.solvers.killable import run_killable
@@ -69,6 +69,9 @@ _ENUMERATED, _ENUMERATED_CELLS = 20_000, 4_000_000
 """Combinations, and combinations · devices, up to which all are tried."""
 
 
+_Solve = Callable[[Problem, Params, npt.NDArray[np.int64] | None, Clock], Result]
+
+
 class AutoSolver:
     """Tree messages, construction, prices, local search and CP-SAT on the pruned options."""
 
@@ -80,20 +83,8 @@ class AutoSolver:
 
     def solve(self, problem: Problem, params: Params, hint: npt.NDArray[np.int64] | None) -> Result:
         clock = Clock(DEFAULT_LIMIT if params.time_limit is None else params.time_limit)
-        folded = fold(problem, hint) if clock.limit > fold_seconds(problem) else None
-        if folded is None:
-            return self._solve(problem, params, hint, clock)
-        inside = None if hint is None else np.searchsorted(folded.kept, hint)
-        params = dataclasses.replace(params, report=of_restricted(params.report, folded.kept))
-        result = self._solve(folded.problem, params, inside, clock)
-        note = f"{folded.of} sites as {folded.sites}, by classes of equal devices; {result.note}"
-        choice = None if result.choice is None else folded.kept[result.choice]
-        return dataclasses.replace(result, choice=choice, note=note)
-
-    def _solve(self, problem: Problem, params: Params, hint: npt.NDArray[np.int64] | None, clock: Clock) -> Result:
         if problem.timed:
-            hint = plan_without_time(problem, params, hint)
-            return solve_timed(problem, params, hint, self.name, clock, search=True, engine=True)
+            return self._folded(problem, params, hint, clock, self._timed)
         first = usable_hint(problem, hint)
         needs = relaxation_seconds(problem)
         if clock.limit < _SHORT * needs:
@@ -106,12 +97,41 @@ class AutoSolver:
         proven = relaxed_result(relaxed, self.name, clock.start)
         if proven.status is not Status.UNKNOWN:
             return proven
+
+        def search(problem: Problem, params: Params, known: npt.NDArray[np.int64] | None, clock: Clock) -> Result:
+            own = relaxed if problem is relaxed.problem else relaxation(problem)
+            best = None if first is None or known is None else (first[0], known)
+            return self._search(own, best, proven.note, params, clock)
+
+        return self._folded(problem, params, None if first is None else first[1], clock, search)
+
+    def _folded(
+        self, problem: Problem, params: Params, hint: npt.NDArray[np.int64] | None, clock: Clock, solve: _Solve
+    ) -> Result:
+        """Solve with interchangeable devices merged, where there is time to merge them and it pays."""
+        folded = fold(problem, hint) if clock.left > fold_seconds(problem) else None
+        if folded is None:
+            return solve(problem, params, hint, clock)
+        inside = None if hint is None else np.searchsorted(folded.kept, hint)
+        params = dataclasses.replace(params, report=of_restricted(params.report, folded.kept))
+        result = solve(folded.problem, params, inside, clock)
+        note = f"{folded.of} sites as {folded.sites}, by classes of equal devices; {result.note}"
+        choice = None if result.choice is None else folded.kept[result.choice]
+        return dataclasses.replace(result, choice=choice, note=note)
+
+    def _timed(self, problem: Problem, params: Params, hint: npt.NDArray[np.int64] | None, clock: Clock) -> Result:
+        hint = plan_without_time(problem, params, hint)
+        return solve_timed(problem, params, hint, self.name, clock, search=True, engine=True)
+
+    def _search(self, relaxed: Relaxation, first: Best | None, note: str, params: Params, clock: Clock) -> Result:
+        """Steps 3 to 7."""
+        problem = relaxed.problem
         if _enumerable(problem, problem.allowed, clock):
-            done = outcome(relaxed, first, self.name, clock, f"{proven.note}; few combinations")
+            done = outcome(relaxed, first, self.name, clock, f"{note}; few combinations")
             mask = problem.allowed if first is None else relaxed.prune(first[0])
             return _finish(mask, done, params, clock, problem)
         share = clock.slice(min(_SEARCH_SHARE * clock.left, _SEARCH_MOST)) if clock.left > _ENGINE_NEEDS else clock
-        run = Steps(relaxed, first, params, clock, share, proven.note)
+        run = Steps(relaxed, first, params, clock, share, note)
         run.construct()
         run.look_near()
         run.price()
