@@ -156,6 +156,18 @@ def test_a_loaded_kernel_cannot_compile(core: SimpleNamespace) -> None:
     assert dispatcher.signatures == known
 
 
+def test_warming_up_calls_every_kernel(loaded: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> None:
+    called = []
+
+    def told(name: str) -> SimpleNamespace:
+        kernel = getattr(loaded, name)
+        return lambda *arguments: (called.append(name), kernel(*arguments))[1]  # type: ignore[return-value]
+
+    monkeypatch.setattr(compiled, "_ready", SimpleNamespace(**{name: told(name) for name in vars(loaded)}))
+    compiled._call_each()
+    assert set(called) == set(vars(loaded))
+
+
 def test_constants_are_those_of_the_package(loaded: SimpleNamespace) -> None:
     from iegopt.problem.arrays import TICKS_PER_SECOND
     from iegopt.solvers.exact import kernels as module
@@ -187,7 +199,25 @@ def test_an_empty_cache_is_not_filled_by_checking(loaded: SimpleNamespace, tmp_p
     assert not list(tmp_path.rglob("*.nbc"))
 
 
-def test_switched_off_or_missing_numba_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_switched_off_numba_is_named(loaded: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> None:
+    import numba
+
+    monkeypatch.setattr(numba.config, "DISABLE_JIT", 1)
+    assert warmup(compile=False).reason == "numba is switched off: NUMBA_DISABLE_JIT is set"
+
+
+def test_no_folder_for_the_cache_is_named(loaded: SimpleNamespace) -> None:
+    code = (
+        "from numba.core.caching import CacheImpl\n"
+        "CacheImpl._locator_classes = []\n"
+        "from iegopt.solvers.exact.compiled import warmup\n"
+        "done = warmup(compile=False)\n"
+        "assert done.core == 'numpy' and 'set NUMBA_CACHE_DIR to a folder' in done.reason, done"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_missing_numba_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "numba", None)
     done = warmup(compile=False)
     assert done.core == "numpy"

@@ -69,9 +69,8 @@ def warmup(compile: bool = True) -> Warmup:
     start = time.perf_counter()
     loaded: list[str] = []
     compiled: list[str] = []
-    reason = _unavailable()
+    known, reason = _registered()
     if reason is None:
-        known = _registered()
         for name, (dispatcher, signature) in known.items():
             if dispatcher.signatures or _from_cache(dispatcher, signature):
                 loaded.append(name)
@@ -84,31 +83,54 @@ def warmup(compile: bool = True) -> Warmup:
         else:
             for dispatcher, _ in known.values():
                 dispatcher.disable_compile()
-            _ready = SimpleNamespace(**{name: dispatcher for name, (dispatcher, _) in known.items()})
+            if _ready is None:
+                _ready = SimpleNamespace(**{name: dispatcher for name, (dispatcher, _) in known.items()})
+                _call_each()
     elif compile:
         raise InputError(reason)
     seconds = time.perf_counter() - start
     return Warmup("numpy" if reason else "numba", tuple(loaded), tuple(compiled), seconds, reason)
 
 
-def _registered() -> dict[str, tuple[Any, str]]:
-    """All kernels; loads numba."""
-    from iegopt.solvers.exact import kernels, link_kernels
-    from iegopt.solvers.timed import kernels as in_time
-
-    assert link_kernels.send_columns.__name__ in kernels.KERNELS
-    return {**kernels.KERNELS, **in_time.KERNELS}
-
-
-def _unavailable() -> str | None:
-    """Why kernels cannot be used at all, or ``None``."""
+def _registered() -> tuple[dict[str, tuple[Any, str]], str | None]:
+    """All kernels, or why they cannot be used at all; loads numba."""
     try:
         import numba
     except ImportError as error:
-        return f"compiled kernels need numba: pip install 'iegopt[fast]' ({error})"
+        return {}, f"compiled kernels need numba: pip install 'iegopt[fast]' ({error})"
     if numba.config.DISABLE_JIT:
-        return "numba is switched off: NUMBA_DISABLE_JIT is set"
-    return None
+        return {}, "numba is switched off: NUMBA_DISABLE_JIT is set"
+    try:
+        from iegopt.solvers.exact import kernels, link_kernels
+        from iegopt.solvers.timed import kernels as in_time
+    except RuntimeError as error:  # numba looks for a folder for its cache as soon as a function is defined
+        return {}, f"numba has nowhere to keep kernels, set NUMBA_CACHE_DIR to a folder ({error})"
+    assert link_kernels.send_columns.__name__ in kernels.KERNELS
+    return {**kernels.KERNELS, **in_time.KERNELS}, None
+
+
+def _call_each() -> None:
+    """Call every kernel on a toy: the first call looks up the types of its arguments, some milliseconds."""
+    import random
+
+    import numpy as np
+
+    from iegopt.problem.families import generate
+    from iegopt.solvers.clock import Clock
+    from iegopt.solvers.exact.batch import relaxations
+    from iegopt.solvers.exact.links import LevelLink
+    from iegopt.solvers.exact.relaxation import relaxation
+    from iegopt.solvers.exact.site_tree import SiteTree
+    from iegopt.solvers.timed.pricer import Pricer
+    from iegopt.solvers.timed.walk import Walk
+
+    toy = generate("chain", 2, 4)
+    relaxation(toy).prune(0)
+    relaxations(toy, toy.options.cost[None])
+    tree, sites = SiteTree(toy.topology), np.arange(4)
+    free = tuple(np.zeros(1, dtype=np.int64) for _ in tree.levels)
+    LevelLink(tree, free, sites, sites, np.zeros(4, dtype=np.bool_)).send(sites[:, None], True)
+    Walk(Pricer(toy), [1.0, 1.0], random.Random(0)).best(Clock(0.0), 0, 1)
 
 
 class _NotCachedError(Exception):
