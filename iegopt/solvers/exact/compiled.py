@@ -1,6 +1,6 @@
 """When the compiled kernels (``kernels.py``, the extra ``fast``) take the place of numpy.
 
-Loading numba takes half a second and compiling the kernels many more, so that neither may happen while somebody waits
+Loading numba takes about a second and compiling the kernels many more, so that neither may happen while somebody waits
 for a plan. Both happen in ``warmup`` alone: the command ``iegopt warmup`` compiles once per machine and leaves the
 machine code in numba's cache; a long-lived process calls ``iegopt.warmup()`` when it starts. Until then, and
 wherever the extra is missing, numpy does the same work to the same bit. Once loaded, a kernel cannot compile again: a
