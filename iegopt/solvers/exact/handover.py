@@ -50,8 +50,10 @@ def prices_from(problem: Problem, known: Multipliers, rows: TimeRows) -> tuple[F
     price = np.zeros(problem.topology.D)
     if known.memory:
         per_byte = TICKS_PER_SECOND / (_GB * problem.memory_scale)
-        each = np.array([known.memory.get(name, 0.0) for name in problem.topology.devices])
-        price = np.clip(np.rint(each * per_byte * problem.capacity), 0.0, _MOST_PRICE)
+        numbers = problem.topology.device_numbers
+        for d, value in ((numbers.get(name), value) for name, value in known.memory.items()):
+            if d is not None:
+                price[d] = min(max(round(value * per_byte * int(problem.capacity[d])), 0), _MOST_PRICE)
     found: dict[int, float] = {}
     for limit in known.limits:
         row = _row(problem, rows, limit)
