@@ -61,6 +61,7 @@ class Steps:
         self.no_prices = unpriceable(self.problem, np.zeros(len(self.problem.options.site), dtype=np.bool_))
         self.prices = params.multipliers
         self.near = Neighbourhoods(self.problem, self.rng, params.report)
+        self.looked: list[int] = []
         self.kicks = 0
         params.report(None if first is None else first[1], self.bound, self.proof)
 
@@ -88,7 +89,7 @@ class Steps:
         """Step 3."""
         for plan in first_plans(self.relaxed, self.share, self.rng, self.params.check):
             self.take(plan)
-            if self.closed or self._time_for_prices(self.problem.allowed):
+            if self.closed or self._time_to_look_near():
                 break
         self.steps.append("construction meets the bound" if self.closed else "construction")
 
@@ -102,10 +103,10 @@ class Steps:
         A plan that uses another option costs at least the least min-marginal of these.
         """
         near = _NEAR * self.problem.V
-        looked: list[int] = []
+        looked = self.looked
         while not self.closed and self.no_prices is None and self._time_for_edges():
             mask = self.survivors
-            if int(mask.sum()) <= (_NEAR_GROWTH * near if looked else near):
+            if int(mask.sum()) <= near:
                 break
             marginals = np.where(mask, self.relaxed.min_marginals, UNREACHABLE)
             beyond = int(np.partition(marginals, near)[near])
@@ -127,6 +128,11 @@ class Steps:
         if looked:
             self.steps.append(f"prices over the nearest {', '.join(map(str, looked))} options")
 
+    def _time_to_look_near(self) -> bool:
+        """Whether prices over the nearest options, which need a plan and not a good one, can follow."""
+        needs = (1 + self.problem.E) * (_EDGE_NEEDS + _OPTION_NEEDS * _NEAR + _PAIR_NEEDS * _NEAR**2)
+        return self.no_prices is None and self.clock.left > 1.5 * pressure() * needs
+
     def _covered(self, mask: npt.NDArray[np.bool_]) -> bool:
         """Whether every stage has an option in a mask (O,)."""
         return bool((np.bincount(self.problem.options.stage[mask], minlength=self.problem.V) > 0).all())
@@ -147,7 +153,7 @@ class Steps:
         needs = self._pricing_needs(mask)
         until = self.clock.slice(self.clock.left - needs)
         search = PricedSearch(self.problem, mask, self.best, until, self.prices, self.params.report)
-        search.bound_root()
+        search.bound_root(first=1 if self.looked else 0)
         search.clock = self.clock
         self.search = search
         self.steps.append(f"prices leave {int(self.survivors.sum())} of {len(mask)} options")
