@@ -35,6 +35,8 @@ _SMALL_GAP, _FIRST_TURN = 0.03, 1.5
 """Gap after the root below which branch and bound may well close it, and the seconds that it gets to try."""
 _NEAR, _NEAR_GROWTH, _NEAR_PHASES = 20, 4, 2
 """Options of a stage, in the mean, that are looked at first; by what they grow until nearly all are; their phases."""
+_FAR = 0.01
+"""Gap above which the plan is improved before more options are looked at."""
 _PLANLESS_SHARE = 0.3
 """Share of the time left after which an engine is asked where there is still no plan."""
 
@@ -123,6 +125,10 @@ class Steps:
             if search.value is not None and search.plan is not None:
                 self.take((search.value, search.plan))
             self._raise_bound(beyond if search.bound is None else min(beyond, search.bound))
+            if self.best is not None and self.best[0] - (self.bound or 0) > _FAR * abs(self.best[0]):
+                search.improve_in_windows()
+                if search.value is not None and search.plan is not None:
+                    self.take((search.value, search.plan))
             self.params.report(None, self.bound, self.proof)
             near *= _NEAR_GROWTH
         if looked:

@@ -20,6 +20,7 @@ from iegopt.solvers.exact.handover import multipliers_of, prices_from
 from iegopt.solvers.exact.in_time import in_time
 from iegopt.solvers.exact.messages import UNREACHABLE
 from iegopt.solvers.exact.pricing import Priced, Pricing, no_split, split_rows
+from iegopt.solvers.exact.windows import through_windows
 from iegopt.solvers.multipliers import Multipliers
 from iegopt.solvers.result import Report, unheard
 
@@ -165,7 +166,8 @@ class PricedSearch(BestPlan):
             early = phase < len(_FIRST_STEPS)
             steps = _FIRST_STEPS[phase] if early else _STEPS
             pricing = Pricing(c, keep[:, None], price, split, toll)
-            priced = pricing.run(lambda: self.upper, steps, _ROOT_DECAY ** (phase - first + ahead), self._offer(c), self._late)
+            length = _ROOT_DECAY ** (phase - first + ahead)
+            priced = pricing.run(lambda: self.upper, steps, length, self._offer(c), self._late)
             self.price[c.used], self.toll = priced.price[:-1, 0], priced.toll[:, 0]
             price, toll, split = priced.price, priced.toll, priced.split
             bound = max(bound, int(priced.bound[0]))
@@ -182,6 +184,11 @@ class PricedSearch(BestPlan):
                 break
         if keep is not None:
             self._root = c, keep, priced, bound
+
+    def improve_in_windows(self) -> None:
+        """Better plans near the best one (``windows.py``), where that is among the candidates."""
+        if self.plan is not None and np.isin(self.plan, self._c.option).all():
+            through_windows(self._c, self, self._late)
 
     def _raise_marginals(self, c: Candidates, keep: Bools, marginals: Ints) -> None:
         raised = np.full(len(self.marginals), UNREACHABLE)
