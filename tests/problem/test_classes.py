@@ -118,9 +118,6 @@ def alike(stages: int, sites: int, memory: str) -> Problem:
 
 def test_equal_hosts_racks_and_datacenters_are_counted() -> None:
     problem = alike(2, 4096, "slack")
-    # Two stages do not fit on a device together, or the relaxation would be all.
-    options = dataclasses.replace(problem.options, share=np.full(len(problem.options.site), 15 * 10**9))
-    problem = dataclasses.replace(problem, options=options, capacity=np.full_like(problem.capacity, 24 * 10**9))
     folded = fold(problem)
     assert folded is not None
     assert folded.of == 4096
