@@ -7,6 +7,7 @@ import numpy.typing as npt
 
 from iegopt.problem.arrays import Problem
 from iegopt.solvers.evaluate import feasible, objective
+from iegopt.solvers.grain import grain_of
 from iegopt.solvers.result import Report, unheard
 
 __all__ = ["BestPlan"]
@@ -32,13 +33,14 @@ class BestPlan:
         self.value: int | None = None if best is None else best[0]
         self.plan: Ints | None = None if best is None else best[1]
         self._above = above
+        self._grain = grain_of(problem)
         self._report = report
         self._seen: set[bytes] = set()
 
     @property
     def upper(self) -> int:
-        """The best plan's objective, or one above that of any plan."""
-        return self._above if self.value is None else self.value
+        """What every better plan is below: one above that of the next best, or of any plan."""
+        return self._above if self.value is None else self.value + 1 - self._grain
 
     def offer(self, plan: Ints) -> bool:
         """Take a plan (V,) of the problem's options where it is feasible and better."""
