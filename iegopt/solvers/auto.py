@@ -10,7 +10,8 @@
    (``exact/bounding.py``). Where no plan is known by then, repair walks from random starts.
 5. On a graph with cycles where no price is due, elimination over the options that are left: where no shared limit
    binds, its choice is optimal.
-6. Branch and bound on prices, neighbourhoods solved by it, and kicks of local search take turns until the end.
+6. Branch and bound on prices, neighbourhoods solved by it, and local search take turns until the end: tabu search over
+   the whole neighbourhood of a plan where the options left are few, kicks elsewhere.
 7. Where prices do not hold, or find no plan, what survives of the options is enumerated where it is small, else goes
    to CP-SAT in a process of its own, with the plan as hint.
 

@@ -18,10 +18,12 @@ from iegopt.solvers.exact.messages import UNREACHABLE
 from iegopt.solvers.exact.neighbourhood import Neighbourhoods
 from iegopt.solvers.exact.prices import PRICES_PROOF, unpriceable
 from iegopt.solvers.exact.relaxation import Relaxation
+from iegopt.solvers.grain import next_value
 from iegopt.solvers.result import OPTIMALITY_GAP, Params, Result, Status, relative_gap
 from iegopt.solvers.search.greedy import Best, first_plans
 from iegopt.solvers.search.local import improve, search_feasible
 from iegopt.solvers.search.outcome import outcome, relaxation_proof
+from iegopt.solvers.search.tabu import TabuSearch, tabu_reason
 from iegopt.solvers.seconds import relaxation_seconds
 
 __all__ = ["Steps"]
@@ -35,8 +37,6 @@ _SMALL_GAP, _FIRST_TURN = 0.03, 1.5
 """Gap after the root below which branch and bound may well close it, and the seconds that it gets to try."""
 _NEAR, _NEAR_GROWTH, _NEAR_PHASES = 20, 4, 2
 """Options of a stage, in the mean, that are looked at first; by what they grow until nearly all are; their phases."""
-_FAR = 0.01
-"""Gap above which the plan is improved before more options are looked at."""
 _PLANLESS_SHARE = 0.3
 """Share of the time left after which an engine is asked where there is still no plan."""
 
@@ -63,8 +63,8 @@ class Steps:
         self.no_prices = unpriceable(self.problem, np.zeros(len(self.problem.options.site), dtype=np.bool_))
         self.prices = params.multipliers
         self.near = Neighbourhoods(self.problem, self.rng, params.report)
-        self.looked: list[int] = []
         self.kicks = 0
+        self.tabu: TabuSearch | None = None
         params.report(None if first is None else first[1], self.bound, self.proof)
 
     @property
@@ -91,7 +91,7 @@ class Steps:
         """Step 3."""
         for plan in first_plans(self.relaxed, self.share, self.rng, self.params.check):
             self.take(plan)
-            if self.closed or self._time_to_look_near():
+            if self.closed or self._time_for_prices(self.problem.allowed):
                 break
         self.steps.append("construction meets the bound" if self.closed else "construction")
 
@@ -105,10 +105,10 @@ class Steps:
         A plan that uses another option costs at least the least min-marginal of these.
         """
         near = _NEAR * self.problem.V
-        looked = self.looked
+        looked: list[int] = []
         while not self.closed and self.no_prices is None and self._time_for_edges():
             mask = self.survivors
-            if int(mask.sum()) <= near:
+            if int(mask.sum()) <= (_NEAR_GROWTH * near if looked else near):
                 break
             marginals = np.where(mask, self.relaxed.min_marginals, UNREACHABLE)
             beyond = int(np.partition(marginals, near)[near])
@@ -125,19 +125,10 @@ class Steps:
             if search.value is not None and search.plan is not None:
                 self.take((search.value, search.plan))
             self._raise_bound(beyond if search.bound is None else min(beyond, search.bound))
-            if self.best is not None and self.best[0] - (self.bound or 0) > _FAR * abs(self.best[0]):
-                search.improve_in_windows()
-                if search.value is not None and search.plan is not None:
-                    self.take((search.value, search.plan))
             self.params.report(None, self.bound, self.proof)
             near *= _NEAR_GROWTH
         if looked:
             self.steps.append(f"prices over the nearest {', '.join(map(str, looked))} options")
-
-    def _time_to_look_near(self) -> bool:
-        """Whether prices over the nearest options, which need a plan and not a good one, can follow."""
-        needs = (1 + self.problem.E) * (_EDGE_NEEDS + _OPTION_NEEDS * _NEAR + _PAIR_NEEDS * _NEAR**2)
-        return self.no_prices is None and self.clock.left > 1.5 * pressure() * needs
 
     def _covered(self, mask: npt.NDArray[np.bool_]) -> bool:
         """Whether every stage has an option in a mask (O,)."""
@@ -159,7 +150,7 @@ class Steps:
         needs = self._pricing_needs(mask)
         until = self.clock.slice(self.clock.left - needs)
         search = PricedSearch(self.problem, mask, self.best, until, self.prices, self.params.report)
-        search.bound_root(first=1 if self.looked else 0)
+        search.bound_root()
         search.clock = self.clock
         self.search = search
         self.steps.append(f"prices leave {int(self.survivors.sum())} of {len(mask)} options")
@@ -184,6 +175,7 @@ class Steps:
             self._raise_bound(search.bound)
 
     def _raise_bound(self, bound: int) -> None:
+        bound = next_value(self.problem, bound)
         if self.bound is None or bound > self.bound:
             self.bound, self.proof = bound, PRICES_PROOF
 
@@ -225,13 +217,15 @@ class Steps:
             Seconds of local search in a turn at most.
         """
         if self.search is None:
-            self._kick(self.clock.slice(min(self.clock.left, search_most)))
+            self._search(self.clock.slice(min(self.clock.left, search_most)))
             return
-        turns: list[Callable[[Clock], None]] = [self._explore, self._neighbourhoods, self._kick]
+        turns: list[Callable[[Clock], None]] = [self._explore, self._neighbourhoods, self._search]
         seconds, rate = [_TURN] * len(turns), [0.0] * len(turns)
         gap = relative_gap(None if self.best is None else self.best[0], self.bound)
         if gap is not None and gap < _SMALL_GAP:
             seconds[0] = _FIRST_TURN
+        else:
+            self._search(self.clock.slice(_TURN))
         without_plan = self.clock.slice(_PLANLESS_SHARE * self.clock.left)
         while not self.closed and self.clock.left > 0:
             progress = self._progress()
@@ -264,6 +258,20 @@ class Steps:
         if self.best is not None:
             self.best = self.near.improve(self.best, self.survivors, clock)
 
+    def _search(self, clock: Clock) -> None:
+        """Tabu search where the options left are few enough, kicks elsewhere."""
+        mask = self.survivors
+        if self.tabu is None and tabu_reason(self.problem, mask) is None and self._covered(mask):
+            params = self.params
+            self.tabu = TabuSearch(self.problem, mask, self.best, params.seed, params.check, params.report)
+        if self.tabu is None:
+            self._kick(clock)
+            return
+        self.tabu.offer(self.best)
+        self.tabu.run(clock, self.bound)
+        if self.tabu.best is not None:
+            self.take(self.tabu.best)
+
     def _kick(self, clock: Clock) -> None:
         if self.best is not None and clock.left > 0:
             params = self.params
@@ -271,7 +279,10 @@ class Steps:
             self.kicks += kicks
 
     def result(self) -> Result:
-        note = "; ".join([*self.steps, f"{self.kicks} kicks of local search"])
+        searched = (
+            f"{self.kicks} kicks of local search" if self.tabu is None else f"{self.tabu.steps} steps of tabu search"
+        )
+        note = "; ".join([*self.steps, searched])
         if self.best is None and self.search is not None and self.search.done:
             return Result(Status.INFEASIBLE, None, None, None, PRICES_PROOF, "auto", self.clock.seconds, note)
         known = None if self.bound is None else (self.bound, self.proof)

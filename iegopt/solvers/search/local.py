@@ -3,7 +3,7 @@
 Descend by shifts, then swaps and gatherings (variable neighbourhood descent); kick a few connected stages to other good
 options, even ones that overload a device; repair; descend from what was touched; keep the result where it is
 not much worse (threshold accepting), else go back. Where no first plan is feasible, the repair walk is restarted from
-new starts until one is.
+new starts until one is. Problems of few options, where only memory couples the stages, go to tabu search (``tabu.py``).
 
 Source: Lourenço, Martin, Stützle, Iterated local search, Handbook of Metaheuristics (2003).
 """
@@ -26,6 +26,7 @@ from iegopt.solvers.search.moves import Move, best_shift, cheapest_by_site, gath
 from iegopt.solvers.search.outcome import outcome, relaxation_proof
 from iegopt.solvers.search.repair import repair
 from iegopt.solvers.search.state import State
+from iegopt.solvers.search.tabu import TabuSearch, tabu_reason
 from iegopt.solvers.timed.solve import solve_timed
 
 __all__ = ["LocalSolver", "improve", "search_feasible"]
@@ -60,6 +61,10 @@ class LocalSolver:
         for plan in first_plans(relaxed, clock, rng, params.check):
             best = plan if best is None else min(best, plan, key=lambda each: each[0])
             params.report(best[1], relaxed.bound, relaxation_proof(relaxed))
+        if tabu_reason(problem, problem.allowed) is None:
+            tabu = TabuSearch(problem, problem.allowed, best, params.seed, params.check, params.report)
+            tabu.run(clock, relaxed.bound)
+            return outcome(relaxed, tabu.best, self.name, clock, f"{tabu.steps} steps of tabu search")
         if best is None:
             best = search_feasible(relaxed, clock, rng, params.check)
         rounds = 0
