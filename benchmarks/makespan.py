@@ -47,7 +47,9 @@ def main() -> None:
     for family, row in figures.items():
         print(family, row)
     if not args.part:
-        record("makespan", {"limit": args.seconds, "summary": figures, "instances": rows})
+        record(
+            "makespan", {"limit": args.seconds, "heuristics": len(HEURISTICS), "summary": figures, "instances": rows}
+        )
 
 
 def measured(instance: BenchInstance, longest: float) -> Iterator[tuple[str, Any]]:

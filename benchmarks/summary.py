@@ -107,6 +107,25 @@ def _oracle(document: Document) -> str:
     return f"{len(document['solvers'])} solvers on {document['seeds']} random problems: {wrong} disagreements"
 
 
+def _makespan(document: Document) -> str:
+    def told(row: Document) -> str:
+        off = f"worse on {row['worse']}, equal on {row['equal']}, better on {row['better']}"
+        return f"{row['mean_ratio']:g} of theirs in the mean ({off})"
+
+    row, long = document["summary"]["all"], document["limit"]
+    times = {
+        "alone": "in the time of the best of them",
+        "together": "in the time of all of them",
+        "long": f"in {long:g} s",
+    }
+    parts = [f"{when} {told(row[limit])}" for limit, when in times.items()]
+    parts += [f"{told(row[one])} against {one.upper()} in its own time" for one in ("heft", "cpop")]
+    return (
+        f"makespans on {row['instances']} instances against the best of {document['heuristics']} heuristics: "
+        + "; ".join(parts)
+    )
+
+
 def _import_time(document: Document) -> str:
     return ", ".join(f"`{what}` {1e3 * seconds:.0f} ms" for what, seconds in document["median_s"].items())
 
@@ -129,6 +148,7 @@ SENTENCES: dict[str, Callable[[Document], str]] = {
     "deadlines_load": _deadlines,
     "everyday": _everyday,
     "oracle": _oracle,
+    "makespan": _makespan,
     "import_time": _import_time,
 }
 
