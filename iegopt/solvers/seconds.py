@@ -19,7 +19,7 @@ _FOLD, _FOLD_OPTION = 1e-3, 3e-7
 """Seconds of merging interchangeable devices, and more per option."""
 _CHECK, _STAGE_CHECK, _EDGE_CHECK = 6e-5, 2.5e-6, 2e-6
 """Seconds of the check of an answer, and more for every stage and edge."""
-_PAIR_CHECK, _MOMENT_CHECK = 1.5e-7, 6e-6
+_PAIR_CHECK, _MOMENT_CHECK = 5e-8, 6e-6
 """Seconds more for every two stages that must not overlap, and for every stage whose memory counts in time."""
 
 

@@ -97,12 +97,13 @@ def _overlaps(problem: Problem, chosen: list[int], start: list[int], finish: lis
     found = []
     on = [_devices(problem, o) for o in chosen]
     for u in range(len(chosen)):
+        begin, end = start[u], finish[u]
         for v in range(u):
-            begin, end = max(start[u], start[v]), min(finish[u], finish[v])
-            if begin < end:
+            if start[v] < end and begin < finish[v] and start[v] < finish[v] and begin < end:
+                common = min(finish[v], end) - max(start[v], begin)
                 for d in sorted(set(on[u]) & set(on[v])):
                     pair = f"{problem.stages[v]}, {problem.stages[u]} on {problem.topology.devices[d]}"
-                    found.append(Violation("no_overlap", pair, end - begin, 0))
+                    found.append(Violation("no_overlap", pair, common, 0))
     return found
 
 

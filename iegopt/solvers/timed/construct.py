@@ -40,7 +40,6 @@ class Builder:
         options, topology = problem.options, problem.topology
         self.price, self.problem = price, problem
         self.time = [options.time[own] for own in price.own]
-        self.cost = [options.cost[own].astype(np.float64) for own in price.own]
         self.site = [options.site[own] for own in price.own]
         self.weight = problem.makespan_millionths / 10**6
         self.tail: list[int] = bound.tail.tolist()
@@ -93,6 +92,11 @@ class Builder:
                 if not missing[w]:
                     heappush(ready, (-priority[w], self.place[w], w))
         return run.chosen
+
+    @cached_property
+    def cost(self) -> list[Floats]:
+        """Per stage (allowed options,) what each costs, in ticks."""
+        return [self.problem.options.cost[own].astype(np.float64) for own in self.price.own]
 
     @cached_property
     def mates(self) -> list[tuple[int, ...]]:

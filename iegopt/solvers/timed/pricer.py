@@ -7,12 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
 
 from iegopt.problem.arrays import NO_LIMIT, Problem
+from iegopt.problem.transfer import chosen_transfers
 from iegopt.solvers.evaluate import affinity_holds
 from iegopt.solvers.timed.transfers import Transfers
 from iegopt.solvers.timetable import Dispatcher, Timetable, peak_load
@@ -46,11 +48,16 @@ class Found:
 
 
 class Pricer:
-    """Prices plans of one problem; ``own`` are the allowed options of every stage."""
+    """Prices plans of one problem; ``own`` are the allowed options of every stage.
 
-    def __init__(self, problem: Problem) -> None:
+    ``careful``: where memory counts in time, a schedule that overfills a device is made anew so that stages wait for
+    room, which takes many times as long.
+    """
+
+    def __init__(self, problem: Problem, *, careful: bool = True) -> None:
         options = problem.options
         self.problem = problem
+        self.careful = careful
         allowed = np.flatnonzero(problem.allowed)
         first = np.searchsorted(allowed, options.ptr).tolist()
         self.own: list[Ints] = [allowed[a:b] for a, b in pairwise(first)]
@@ -62,10 +69,6 @@ class Pricer:
         self._limit: Ints | None = limit if problem.has_path_limits else None
         self._costs = bool(options.cost.any())
         self._pays = bool(problem.edges.weight.any())
-        self._touching = [
-            [e for e, _ in (*after, *before)]
-            for after, before in zip(self.dispatcher.outgoing, self.dispatcher.incoming, strict=True)
-        ]
         self._budgeted = list(problem.budget_stages)
 
     def __call__(
@@ -88,7 +91,8 @@ class Pricer:
         problem, options, between = self.problem, self.problem.options, self.transfers.between
         choice = np.array(chosen, dtype=np.int64)
         if near is None:
-            each = [between(e, chosen[u], chosen[v]) for e, (u, v) in enumerate(self._ends)]
+            transfers = chosen_transfers(problem, choice)
+            each = list(zip(transfers.time.tolist(), transfers.cost.tolist(), strict=True))
         else:
             each = list(near.moved)
             for w, (a, b) in enumerate(zip(chosen, near.chosen, strict=True)):
@@ -118,6 +122,12 @@ class Pricer:
             broken += max(0, spent - problem.budget) / (problem.budget + 1.0)
         return Found(broken, value, tuple(chosen), tuple(each), table, tuple(shake))
 
+    @cached_property
+    def _touching(self) -> list[list[int]]:
+        """Per stage its edges."""
+        both = zip(self.dispatcher.outgoing, self.dispatcher.incoming, strict=True)
+        return [[e for e, _ in (*after, *before)] for after, before in both]
+
     def _timed(
         self, choice: Ints, moved: Sequence[int], shake: Sequence[float], priority: Sequence[float] | None
     ) -> tuple[Timetable, Sequence[float]]:
@@ -134,7 +144,7 @@ class Pricer:
         else:
             priority = paths
         table = dispatcher.one_by_one(time, site, moved, priority)
-        if problem.peak_memory and self.memory_binds and self._overload(choice, table) > 0:
+        if problem.peak_memory and self.memory_binds and self.careful and self._overload(choice, table) > 0:
             table = dispatcher.one_by_one(time, site, moved, priority, careful=choice)
         return table, shake
 

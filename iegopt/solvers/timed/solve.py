@@ -19,6 +19,7 @@ from iegopt.solvers.exact.tree import relaxed_result
 from iegopt.solvers.incumbent import no_option, of_restricted
 from iegopt.solvers.killable import run_killable
 from iegopt.solvers.result import OPTIMALITY_GAP, Params, Result, Status, relative_gap
+from iegopt.solvers.seconds import relaxation_seconds
 from iegopt.solvers.timed.bound import MakespanBound, surviving
 from iegopt.solvers.timed.pricer import Found
 from iegopt.solvers.timed.search import improve
@@ -35,6 +36,12 @@ _SEARCH_SHARE, _SEARCH_MOST = 0.4, 4.0
 """Share of the time left, and seconds at most, for local search before the engine."""
 _ELIMINATION_SHARE = 0.2
 """Share of the time left that elimination may take on a graph with cycles."""
+_MOVES = 2e-5
+"""Seconds a stage that must be left for local search to be worth the start."""
+_WORK_BOUND = 2e-5
+"""Seconds a stage that must be left for the bound by work."""
+_ELIMINATION_NEEDS = 10
+"""Times as much as the relaxation that must be left for it."""
 _PATIENCE, _STEPS = 100, 4000
 """Plans per stage without a better plan, after which the engine has its turn: of local search, of the compiled walk."""
 _SHORT = 0.005
@@ -63,7 +70,8 @@ def solve_timed(
     start = Start(problem, params, clock, walks=search)
     if start.walks and clock.left < _SHORT:
         start.walk(clock, 0, None)
-    relaxed = relaxation(problem, clock)
+    needs = relaxation_seconds(problem)
+    relaxed = relaxation(problem, clock) if clock.left > needs else None
     if relaxed is None or relaxed.bound is None:
         return _before_relaxation(start, solver, clock)
     proven = _proven(relaxed, solver, clock)
@@ -74,9 +82,9 @@ def solve_timed(
     if not start.walks:
         start.construct()
     bound, best = start.bound, start.best
-    shortest = bound.least if clock.left > 0 else bound.path
+    shortest = bound.least if clock.left > _WORK_BOUND * problem.V else bound.path
     least, proof = relaxed.bound + problem.makespan_cost(shortest), BOUND_PROOF
-    if search and clock.left > 0 and relaxed.forest.dropped and best.broken == 0:
+    if search and clock.left > _ELIMINATION_NEEDS * needs and relaxed.forest.dropped and best.broken == 0:
         mask = surviving(relaxed, bound, best.value)
         found = eliminate(problem, mask, clock.slice(_ELIMINATION_SHARE * clock.left))
         if found is not None:
@@ -86,7 +94,7 @@ def solve_timed(
             best = start.best
     params.report(best.choice if best.broken == 0 else None, least, proof, _start_times(problem, best))
     note = start.note
-    if search and clock.left > 0:
+    if search and clock.left > _MOVES * problem.V:
         share = min(_SEARCH_SHARE * clock.left, _SEARCH_MOST) if engine and clock.left > _ENGINE_NEEDS else clock.left
         if start.walks:
             start.walk(clock.slice(share), least, _STEPS * problem.V if engine else None, params.report)
@@ -107,9 +115,11 @@ def solve_timed(
 def _before_relaxation(start: Start, solver: str, clock: Clock) -> Result:
     """A list schedule where the clock ended before more was proven than what the cheapest options cost."""
     problem = start.price.problem
-    least = sum(int(problem.options.cost[own].min()) for own in start.price.own)
+    options = problem.options
+    cost = np.where(problem.allowed, options.cost, np.iinfo(np.int64).max)
+    least = sum(np.minimum.reduceat(cost, options.ptr[:-1]).tolist())
     known = least + problem.makespan_cost(start.bound.path), "cheapest options and longest path"
-    note = f"{start.note}; the time limit came before the relaxation was solved"
+    note = f"{start.note}; no time for the relaxation"
     return _result(problem, start.best, known, solver, clock, note)
 
 

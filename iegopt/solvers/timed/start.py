@@ -22,6 +22,8 @@ __all__ = ["Start"]
 
 Ints = npt.NDArray[np.int64]
 
+_CARE_NEEDS = 4e-4
+"""Seconds a stage that must be left for schedules that wait for memory."""
 _FIRST_SHARE = 0.1
 """Share of the time for the compiled walk before any bound."""
 _LOOK_AHEAD = 500_000
@@ -41,7 +43,8 @@ class Start:
     """
 
     def __init__(self, problem: Problem, params: Params, clock: Clock, *, walks: bool) -> None:
-        self.price, self.bound = Pricer(problem), MakespanBound(problem)
+        self.price = Pricer(problem, careful=clock.left > _CARE_NEEDS * problem.V)
+        self.bound = MakespanBound(problem)
         self.ranks: Sequence[float] = (self.bound.tail + self.bound.shortest).tolist()
         self._clock, self._params = clock, params
         self._walk = (
