@@ -26,8 +26,10 @@ _CARE_NEEDS = 4e-4
 """Seconds a stage that must be left for schedules that wait for memory."""
 _FIRST_SHARE = 0.1
 """Share of the time for the compiled walk before any bound."""
-_LOOK_AHEAD = 500_000
-"""Edges · sites² up to which the optimistic costs are worth their time."""
+_LOOK_AHEAD, _LOOK_AHEAD_SHARE = 500_000, 0.2
+"""Edges · sites² up to which the optimistic costs are worth it, and the share of the time left that they may take."""
+_PAIR_SECONDS, _SITE_SECONDS = 1e-8, 2e-5
+"""Seconds of the optimistic costs for each of these and for a site, as measured on one core of a server."""
 
 
 class Start:
@@ -80,7 +82,7 @@ class Start:
             self._keep(self._built(first, eager=False))
         if self._clock.left > 0:
             self._keep(self._built(length, eager=True, pinned=self.on_one_site(mean)))
-        if self._clock.left > 0 and self.price.problem.E * self.price.problem.topology.S**2 <= _LOOK_AHEAD:
+        if self._looks_ahead():
             behind = optimistic_costs(self.price)
             self._keep(self.price(self.builder.build(mean.up, self._clock, eager=True, behind=behind)))
 
@@ -91,6 +93,13 @@ class Start:
         self._count += count
         self._keep(found)
         self.note = f"compiled walk over {self._count:,} list schedules"
+
+    def _looks_ahead(self) -> bool:
+        """Whether there is time for the optimistic costs."""
+        S = self.price.problem.topology.S
+        pairs = self.price.problem.E * S**2
+        needs = _PAIR_SECONDS * pairs + _SITE_SECONDS * S
+        return pairs <= _LOOK_AHEAD and needs < _LOOK_AHEAD_SHARE * self._clock.left
 
     def _built(self, priority: Sequence[float], *, eager: bool, pinned: dict[int, int] | None = None) -> Found:
         chosen = self.builder.build(priority, self._clock, eager=eager, pinned=pinned)
