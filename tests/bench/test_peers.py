@@ -170,6 +170,14 @@ def test_random_task_graphs_are_the_same_every_time() -> None:
     assert (np.diag(machines.rate) == 0).all()
 
 
+def test_a_slow_node_does_not_hide_that_machines_are_related() -> None:
+    """A node 23 times as slow as the first, where a rounded tick is 23."""
+    needed("heft")
+    machines = related_machines(random_task_graph("out-trees", "clipped", 8, 1))
+    assert machines is not None
+    assert machines.speed.min() < 0.05
+
+
 def test_constant_weights_are_those_that_the_release_draws() -> None:
     needed("heft")
     problem = random_task_graph("chains", "constant", 3, 1)

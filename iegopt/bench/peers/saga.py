@@ -129,8 +129,9 @@ def related_machines(problem: Problem) -> RelatedMachines | None:
         return None
     speed = longest[0] / longest
     off = np.abs(time[:, :1] / speed - time)
-    # Times are rounded to ticks: those of a stage k times as long as the one that gives the speeds are off by k.
-    return RelatedMachines(time[:, 0] / TICKS_PER_SECOND, speed, links) if (off <= 2 + 1e-6 * time).all() else None
+    # A tick of rounding on the first site is 1/speed ticks on another.
+    near = off <= 1 + 1 / speed + 1e-6 * time
+    return RelatedMachines(time[:, 0] / TICKS_PER_SECOND, speed, links) if near.all() else None
 
 
 def _seconds_per_byte(problem: Problem) -> Floats | None:
