@@ -12,7 +12,7 @@ from iegopt.bench.public.assignment import separate_sites
 from iegopt.bench.public.stg import task_graph
 from iegopt.problem.arrays import NO_LIMIT, Edges, Problem
 from iegopt.problem.arrays import TICKS_PER_SECOND as SECOND
-from iegopt.problem.families import generate
+from iegopt.problem.families import Family, generate
 from iegopt.problem.instance import parse_instance, to_problem
 from iegopt.problem.transfer import edge_ticks
 from iegopt.solvers.api import solve
@@ -239,3 +239,12 @@ def test_auto_with_the_compiled_walk_never_contradicts_brute_force(first: int) -
         assert found.status is not Status.INFEASIBLE
         assert found.bound is None or found.bound <= truth.objective
         assert found.objective is None or found.objective >= truth.objective
+
+
+@pytest.mark.parametrize(("family", "sites", "seed"), [("agent", 64, 13), ("chain", 64, 77)])
+def test_tight_memory_has_a_plan_in_time_where_best_fit_finds_one(family: Family, sites: int, seed: int) -> None:
+    """List scheduling by finish times alone overfills devices here."""
+    problem = replace(generate(family, 50, sites, "tight", seed), no_overlap=True)
+    price, builder = scheduled(problem)
+    assert price(builder.build(mean_ranks(price).up, Clock(10.0), eager=True)).broken > 0
+    assert solve(problem, "auto", Params(time_limit=0.1)).choice is not None

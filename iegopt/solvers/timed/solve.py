@@ -19,6 +19,7 @@ from iegopt.solvers.exact.tree import relaxed_result
 from iegopt.solvers.incumbent import no_option, of_restricted
 from iegopt.solvers.killable import run_killable
 from iegopt.solvers.result import OPTIMALITY_GAP, Params, Result, Status, relative_gap
+from iegopt.solvers.search.quick import quick_plan
 from iegopt.solvers.seconds import relaxation_seconds
 from iegopt.solvers.timed.bound import MakespanBound, surviving
 from iegopt.solvers.timed.pricer import Found
@@ -68,6 +69,8 @@ def solve_timed(
     if empty is not None:
         return Result(Status.INFEASIBLE, None, None, None, "no option", solver, clock.seconds, empty)
     start = Start(problem, params, clock, walks=search)
+    if start.best.broken > 0:
+        start.take(_without_time(problem, clock))
     if start.walks and clock.left < _SHORT:
         start.walk(clock, 0, None)
     needs = relaxation_seconds(problem)
@@ -110,6 +113,13 @@ def solve_timed(
     if engine and done.status is not Status.OPTIMAL and clock.left > _ENGINE_NEEDS:
         return _with_engine(relaxed, bound, done, params, clock)
     return done
+
+
+def _without_time(problem: Problem, clock: Clock) -> Ints | None:
+    """A quick plan for the problem as if memory were a sum and nothing else depended on time."""
+    plain = dataclasses.replace(problem, makespan_weight=0.0, no_overlap=False, peak_memory=False)
+    found = quick_plan(plain, clock)
+    return None if found is None else found[1]
 
 
 def _before_relaxation(start: Start, solver: str, clock: Clock) -> Result:
