@@ -5,6 +5,7 @@
 2. The relaxation: where no shared limit binds on a forest, its choice is optimal and all is done, in the order of a
    millisecond. Where it is not, interchangeable devices are merged into counted classes (``problem/classes.py``) for
    all that follows.
+   Stages that share memory and no costs leave here, for prices, tabu search and HiGHS (``separable.py``).
 3. Constructions and repair.
 4. Memory and limits in time as prices: a better bound, plans by beam search, and fewer options
    (``exact/bounding.py``). Where no plan is known by then, repair walks from random starts.
@@ -44,6 +45,7 @@ from iegopt.solvers.search.greedy import Best, plan_without_time, usable_hint
 from iegopt.solvers.search.outcome import outcome
 from iegopt.solvers.search.quick import quick_plan
 from iegopt.solvers.seconds import fold_seconds, relaxation_seconds
+from iegopt.solvers.separable import inseparable, solve_separable
 from iegopt.solvers.steps import Steps
 from iegopt.solvers.timed.solve import solve_timed
 
@@ -131,6 +133,8 @@ class AutoSolver:
             done = outcome(relaxed, first, self.name, clock, f"{note}; few combinations")
             mask = problem.allowed if first is None else relaxed.prune(first[0])
             return _finish(mask, done, params, clock, problem)
+        if clock.left > _ENGINE_NEEDS and inseparable(problem) is None:
+            return solve_separable(problem, params, None if first is None else first[1], clock)
         share = clock.slice(min(_SEARCH_SHARE * clock.left, _SEARCH_MOST)) if clock.left > _ENGINE_NEEDS else clock
         run = Steps(relaxed, first, params, clock, share, note)
         run.construct()

@@ -33,6 +33,8 @@ Floats = npt.NDArray[np.float64]
 
 MOST_PAIRED = 2_000
 """Options of a problem with edges up to which the matrix of their pairs is stated: 32 MB."""
+_LEAST_WORTH = 0.1
+"""What a device is worth at least, in parts of the mean."""
 
 
 def untabled(problem: Problem) -> str | None:
@@ -57,6 +59,8 @@ class MoveTables:
     ----------
     check
         Recompute everything in full after every move and raise ``InternalError`` on a difference.
+    worth (D,)
+        What the memory of every device is worth, in any unit; as much everywhere, where it is not given.
 
     Attributes
     ----------
@@ -65,15 +69,18 @@ class MoveTables:
     excess (D,)
         Load − capacity.
     overload
-        Σ over the devices of the excess above 0, as fractions of their capacities; exactly 0 for a feasible plan.
+        Σ over the devices of the excess above 0, as fractions of their capacities, weighted by what they are worth
+        against the mean; exactly 0 for a feasible plan.
     """
 
-    def __init__(self, problem: Problem, check: bool = False) -> None:
+    def __init__(self, problem: Problem, check: bool = False, worth: Floats | None = None) -> None:
         self.problem, self.check = problem, check
         options, topology = problem.options, problem.topology
         self.stage = options.stage
         self.pairs = _pair_costs(problem)
         self.scale = 1.0 / np.maximum(problem.capacity, 1)
+        if worth is not None and worth.any():
+            self.scale *= np.maximum(worth / worth.mean(), _LEAST_WORTH)
         self.choice = options.ptr[:-1].copy()
         self.potential = options.cost.copy()
         self.excess = -problem.capacity

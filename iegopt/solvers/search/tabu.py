@@ -63,6 +63,8 @@ class TabuSearch:
         Options that take part, at least one of every stage.
     best
         (objective, plan) to start from, or ``None`` for the cheapest options.
+    worth (D,)
+        What the memory of every device is worth, in any unit: overload of devices weighs in proportion.
 
     Attributes
     ----------
@@ -85,6 +87,7 @@ class TabuSearch:
         seed: int,
         check: bool = False,
         report: Report = unheard,
+        worth: Floats | None = None,
     ) -> None:
         reason = tabu_reason(problem, mask)
         if reason is not None:
@@ -94,7 +97,7 @@ class TabuSearch:
         self._report = report
         self._small, self._kept = restrict(problem, mask)
         self._rng = np.random.default_rng(seed)
-        self._tables = MoveTables(self._small, check)
+        self._tables = MoveTables(self._small, check, worth)
         self._until = np.zeros(len(self._kept), dtype=np.int64)
         self._stalled, self._lowest = 0, np.inf
         self._run_of = 0
