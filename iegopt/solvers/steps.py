@@ -31,6 +31,8 @@ __all__ = ["Steps"]
 _EDGE_NEEDS, _OPTION_NEEDS, _PAIR_NEEDS = 6e-4, 3e-6, 2.5e-7
 """Seconds that prices take at least for an edge, more per option of a stage, and more per pair of options that is
 tabled, as measured on a server."""
+_TABU_NEEDS = 0.06
+"""Seconds that must be left to lay the options out for tabu search."""
 _TURN, _TURN_GROWTH = 0.3, 2.0
 """Seconds of a turn at first, and by what that of the most profitable grows."""
 _SMALL_GAP, _FIRST_TURN = 0.03, 1.5
@@ -260,10 +262,11 @@ class Steps:
 
     def _search(self, clock: Clock) -> None:
         """Tabu search where the options left are few enough, kicks elsewhere."""
-        mask = self.survivors
-        if self.tabu is None and tabu_reason(self.problem, mask) is None and self._covered(mask):
-            params = self.params
-            self.tabu = TabuSearch(self.problem, mask, self.best, params.seed, params.check, params.report)
+        if self.tabu is None and self.clock.left > pressure() * _TABU_NEEDS:
+            mask = self.survivors
+            if tabu_reason(self.problem, mask) is None and self._covered(mask):
+                params = self.params
+                self.tabu = TabuSearch(self.problem, mask, self.best, params.seed, params.check, params.report)
         if self.tabu is None:
             self._kick(clock)
             return
