@@ -41,7 +41,10 @@ def main() -> None:
     args = parser.parse_args()
     print(iegopt.warmup())
     instances = [i for i in expand(load_document(SUITE, "suite")[1], SUITE.parent) if args.part in i.name]
-    rows = [dict(measured(instance, args.seconds)) for instance in instances]
+    rows = []
+    for instance in instances:
+        rows.append(dict(measured(instance, args.seconds)))
+        print(told(rows[-1]), flush=True)
     figures = {family: summary([r for r in rows if r["family"] == family]) for family in families(rows)}
     figures["all"] = summary(rows)
     for family, row in figures.items():
@@ -55,6 +58,7 @@ def main() -> None:
 def measured(instance: BenchInstance, longest: float) -> Iterator[tuple[str, Any]]:
     """One instance: their makespans and ours, in seconds, and the seconds each took."""
     problem = instance.load()
+    gc.collect()
     theirs = {name: peer for name in HEURISTICS if (peer := heuristic(problem, name)) is not None}
     name, (best, alone) = min(theirs.items(), key=lambda item: item[1])
     together = sum(seconds for _, seconds in theirs.values())
@@ -69,7 +73,14 @@ def measured(instance: BenchInstance, longest: float) -> Iterator[tuple[str, Any
         yield f"ours_{limit}", ours(problem, seconds)
     for one in ("heft", "cpop"):
         yield one, (*theirs[one], *ours(problem, theirs[one][1]))
-    print(instance.name, flush=True)
+
+
+def told(row: dict[str, Any]) -> str:
+    """A line on an instance."""
+    ratios = ", ".join(
+        f"{row[f'ours_{limit}'][0] / row['best']:.4f} {limit}" for limit in ("alone", "together", "long")
+    )
+    return f"{row['name']}: {row['best_of']} {row['best']:.3f} s in {1e3 * row['alone_s']:.1f} ms; ours {ratios}"
 
 
 def heuristic(problem: Problem, name: str) -> tuple[float, float] | None:
@@ -102,7 +113,6 @@ def forget(*objects: Any) -> None:
     for each in objects:
         hash(each)
         assert each.graph is not None
-    gc.collect()
 
 
 def ours(problem: Problem, limit: float) -> tuple[float, float]:
