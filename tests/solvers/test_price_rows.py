@@ -16,6 +16,7 @@ from iegopt.problem.instance import parse_instance, to_problem
 from iegopt.solvers.api import solve
 from iegopt.solvers.evaluate import affinity_holds, device_load, feasible, finish_times, objective
 from iegopt.solvers.exact import candidates as layout
+from iegopt.solvers.exact.beam import beam
 from iegopt.solvers.exact.candidates import Candidates, candidates
 from iegopt.solvers.exact.in_time import in_time
 from iegopt.solvers.exact.links import LevelLink, TableLink
@@ -245,3 +246,26 @@ def test_only_options_that_no_plan_in_time_uses_are_dropped(first: int) -> None:
             assert keep[at, 0].all(), seed
             assert keep[at, 1].all() or at[0] != c.of[0].start, seed
     assert dropped > 20
+
+
+@pytest.mark.parametrize("first", [0, 40, 80])
+def test_a_beam_of_any_width_has_every_plan_in_time(first: int) -> None:
+    """Limits in time drop partial plans that nothing can complete, and never one of the optimum."""
+    late = solved = 0
+    for seed in range(first, first + 40):
+        problem = random_problem(seed, stages=5, combinations=600, deadline=True, extensions=seed % 2 == 0)
+        truth = solve(problem, "brute")
+        if truth.objective is None or not (problem.has_path_limits or problem.budget < NO_LIMIT):
+            continue
+        c, priced = priced_root(problem, 8, truth.objective + 1)
+        keep = np.ones(len(c.option), dtype=np.bool_)
+        found = beam(c, priced, 0, keep, truth.objective + 1, 10**6, 10**9)
+        assert found.bound == truth.objective + 1, "nothing was left out"
+        plans = [c.option[plan] for plan in found.plans]
+        values = [objective(problem, plan) for plan in plans if feasible(problem, plan)]
+        assert values, seed
+        assert min(values) == truth.objective, seed
+        late += sum(not feasible(problem, plan) for plan in plans)
+        solved += 1
+    assert solved > 5
+    assert late <= solved, "what is placed tells nearly all"
