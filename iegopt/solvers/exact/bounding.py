@@ -163,7 +163,8 @@ class PricedSearch(BestPlan):
             self.price[c.used], self.toll = priced.price[:-1, 0], priced.toll[:, 0]
             price, toll, split = priced.price, priced.toll, priced.split
             bound = max(bound, int(priced.bound[0]))
-            bound = max(bound, self._search(c, priced, 0, keep, _ROOT_WIDTHS[min(phase, len(_ROOT_WIDTHS) - 1)]))
+            widths = _ROOT_WIDTHS[min(phase + ahead // 2, len(_ROOT_WIDTHS) - 1)]
+            bound = max(bound, self._search(c, priced, 0, keep, widths))
             self._raise_marginals(c, keep, priced.marginals[:, 0])
             if bound > before:
                 self._tell(min(bound, self.upper))
