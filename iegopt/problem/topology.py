@@ -64,6 +64,11 @@ class Topology:
         return len(self.devices)
 
     @cached_property
+    def device_numbers(self) -> dict[str, int]:
+        """Index of every device by id."""
+        return {name: d for d, name in enumerate(self.devices)}
+
+    @cached_property
     def width(self) -> Ints:
         """(S,) devices of every site: 1, or the gang size."""
         return np.diff(self.device_ptr)

@@ -39,6 +39,8 @@ _SMALL_GAP, _FIRST_TURN = 0.03, 1.5
 """Gap after the root below which branch and bound may well close it, and the seconds that it gets to try."""
 _NEAR, _NEAR_GROWTH, _NEAR_PHASES = 20, 4, 2
 """Options of a stage, in the mean, that are looked at first; by what they grow until nearly all are; their phases."""
+_FAR = 0.01
+"""Gap above which the plan is improved before more options are looked at."""
 _PLANLESS_SHARE = 0.3
 """Share of the time left after which an engine is asked where there is still no plan."""
 
@@ -65,6 +67,7 @@ class Steps:
         self.no_prices = unpriceable(self.problem, np.zeros(len(self.problem.options.site), dtype=np.bool_))
         self.prices = params.multipliers
         self.near = Neighbourhoods(self.problem, self.rng, params.report)
+        self.looked: list[int] = []
         self.kicks = 0
         self.tabu: TabuSearch | None = None
         params.report(None if first is None else first[1], self.bound, self.proof)
@@ -93,7 +96,7 @@ class Steps:
         """Step 3."""
         for plan in first_plans(self.relaxed, self.share, self.rng, self.params.check):
             self.take(plan)
-            if self.closed or self._time_for_prices(self.problem.allowed):
+            if self.closed or self._time_to_look_near():
                 break
         self.steps.append("construction meets the bound" if self.closed else "construction")
 
@@ -107,10 +110,10 @@ class Steps:
         A plan that uses another option costs at least the least min-marginal of these.
         """
         near = _NEAR * self.problem.V
-        looked: list[int] = []
+        looked = self.looked
         while not self.closed and self.no_prices is None and self._time_for_edges():
             mask = self.survivors
-            if int(mask.sum()) <= (_NEAR_GROWTH * near if looked else near):
+            if int(mask.sum()) <= near:
                 break
             marginals = np.where(mask, self.relaxed.min_marginals, UNREACHABLE)
             beyond = int(np.partition(marginals, near)[near])
@@ -127,10 +130,19 @@ class Steps:
             if search.value is not None and search.plan is not None:
                 self.take((search.value, search.plan))
             self._raise_bound(beyond if search.bound is None else min(beyond, search.bound))
+            if self.best is not None and self.best[0] - (self.bound or 0) > _FAR * abs(self.best[0]):
+                search.improve_in_windows()
+                if search.value is not None and search.plan is not None:
+                    self.take((search.value, search.plan))
             self.params.report(None, self.bound, self.proof)
             near *= _NEAR_GROWTH
         if looked:
             self.steps.append(f"prices over the nearest {', '.join(map(str, looked))} options")
+
+    def _time_to_look_near(self) -> bool:
+        """Whether prices over the nearest options, which need a plan and not a good one, can follow."""
+        needs = (1 + self.problem.E) * (_EDGE_NEEDS + _OPTION_NEEDS * _NEAR + _PAIR_NEEDS * _NEAR**2)
+        return self.no_prices is None and self.clock.left > 1.5 * pressure() * needs
 
     def _covered(self, mask: npt.NDArray[np.bool_]) -> bool:
         """Whether every stage has an option in a mask (O,)."""
@@ -152,7 +164,7 @@ class Steps:
         needs = self._pricing_needs(mask)
         until = self.clock.slice(self.clock.left - needs)
         search = PricedSearch(self.problem, mask, self.best, until, self.prices, self.params.report)
-        search.bound_root()
+        search.bound_root(first=1 if self.looked else 0)
         search.clock = self.clock
         self.search = search
         self.steps.append(f"prices leave {int(self.survivors.sum())} of {len(mask)} options")

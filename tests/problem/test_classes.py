@@ -128,6 +128,15 @@ def test_equal_hosts_racks_and_datacenters_are_counted() -> None:
     truth = solve(problem, "prices", Params(time_limit=20.0))
     assert result.status is Status.OPTIMAL
     assert result.objective == truth.objective
+    assert "classes" not in result.note  # the relaxation alone proves it
+
+
+def test_equal_devices_are_counted_where_the_relaxation_is_no_proof() -> None:
+    problem = alike(4, 256, "tight")
+    result = solve(problem, "auto", Params(time_limit=20.0))
+    truth = solve(problem, "prices", Params(time_limit=20.0))
+    assert result.status is Status.OPTIMAL
+    assert result.objective == truth.objective
     assert "classes of equal devices" in result.note
 
 

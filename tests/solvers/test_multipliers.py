@@ -21,6 +21,7 @@ from iegopt.solvers.multipliers import LimitPrice, Multipliers
 from iegopt.solvers.result import Params, Result, Status
 from tests.explain.lab import at, chain, cluster_of, gpu, stage
 from tests.solvers.agreement import oracle
+from tests.solvers.random_problems import random_problem
 from tests.solvers.test_price_rows import lines, priced_root
 
 
@@ -109,6 +110,31 @@ def test_no_start_changes_an_answer(first: int) -> None:
         if result.multipliers is not None and (result.multipliers.memory or result.multipliers.limits):
             known, handed = result.multipliers, handed + 1
     assert handed > 1
+
+
+@pytest.mark.parametrize("price", [1e6, 1e30])
+def test_no_price_is_so_high_that_a_plan_looks_impossible(price: float) -> None:
+    """All devices and all paths at once, on problems whose transfers take far longer than their limits."""
+    for seed in range(12):
+        problem = random_problem(seed, stages=4, shape="chain", combinations=200, deadline=True, sla=False)
+        names = problem.stages
+        paths = tuple(
+            LimitPrice("deadline", names[i : j + 1], tuple(zip(names[i:j], names[i + 1 : j + 1], strict=True)), price)
+            for i in range(4)
+            for j in range(i, 4)
+        )
+        known = Multipliers(dict.fromkeys(problem.topology.devices, price), paths)
+        slow = dataclasses.replace(problem, edges=dataclasses.replace(problem.edges, bytes=problem.edges.bytes * 1e4))
+        for each in (problem, slow):
+            truth = solve(each, "brute")
+            bound = bound_from(each, known) if each.allowed.any() and _has_options(each) else None
+            assert bound is None or truth.objective is None or bound <= truth.objective
+            result = solve(each, "prices", Params(multipliers=known))
+            assert (result.status, result.objective) == (truth.status, truth.objective)
+
+
+def _has_options(problem: Problem) -> bool:
+    return all(problem.allowed[problem.options.of(v)].any() for v in range(problem.V))
 
 
 def test_a_planner_starts_from_the_prices_of_its_last_solve(monkeypatch: pytest.MonkeyPatch) -> None:

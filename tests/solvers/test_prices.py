@@ -26,6 +26,7 @@ from iegopt.solvers.exact.pricing import Priced, Pricing, no_split
 from iegopt.solvers.exact.site_tree import SiteTree
 from iegopt.solvers.exact.weights import device_weights
 from iegopt.solvers.result import Params, Status
+from iegopt.solvers.search.greedy import GreedySolver
 from tests.solvers.agreement import oracle
 from tests.solvers.random_problems import random_problem
 
@@ -206,6 +207,22 @@ def test_beam_has_the_optimum_or_bounds_it(first: int, width: int, steps: int) -
         assert truth.objective in values or found.bound <= truth.objective, seed
         solved += found.bound > truth.objective
     assert solved > 20 or width < 1_000_000
+
+
+def test_windows_only_ever_improve_a_plan() -> None:
+    gained = 0
+    for seed in range(12):
+        problem = generate("joins", 12, 70, "part_full", seed, gangs=True)
+        start = GreedySolver().solve(problem, Params(), None)
+        assert start.choice is not None
+        assert start.objective is not None
+        search = PricedSearch(problem, problem.allowed, (start.objective, start.choice), Clock(math.inf))
+        search.improve_in_windows()
+        assert search.plan is not None
+        assert feasible(problem, search.plan)
+        assert objective(problem, search.plan) == search.value <= start.objective
+        gained += search.value < start.objective
+    assert gained > 3
 
 
 @pytest.mark.parametrize(("family", "stages", "sites"), [("chain", 20, 256), ("agent", 8, 128), ("layered", 8, 64)])

@@ -20,6 +20,7 @@ from iegopt.solvers.exact.handover import multipliers_of, prices_from
 from iegopt.solvers.exact.in_time import in_time
 from iegopt.solvers.exact.messages import UNREACHABLE
 from iegopt.solvers.exact.pricing import Priced, Pricing, no_split, split_rows
+from iegopt.solvers.exact.windows import through_windows
 from iegopt.solvers.multipliers import Multipliers
 from iegopt.solvers.result import Report, unheard
 
@@ -43,7 +44,7 @@ _BATCH_SHARE, _PACE = 0.3, 1e-5
 """Share of the time left for a batch, and seconds per node · option before any was measured."""
 _WARM_PHASES = 4
 """Phases, with their longer steps, that a root skips which starts from known prices."""
-_ROOT_WIDTHS, _WIDTHS, _CELLS = ((16,), (16, 128), (16, 512), (16, 256, 2000)), (24,), 200_000
+_ROOT_WIDTHS, _WIDTHS, _CELLS = ((16,), (128,), (512,), (256, 2000)), (24,), 200_000
 """Widths of the beams after every phase of the root, and of that of a node; their cells."""
 _SHRUNK = 0.7
 """Share of the options left below which the root is laid out again."""
@@ -137,8 +138,14 @@ class PricedSearch(BestPlan):
             bounds.append(self.value)
         return min(bounds, default=None)
 
-    def bound_root(self, phases: int = _PHASES) -> None:
-        """The root's bound, its pruning, and plans from its prices, in phases over ever fewer options."""
+    def bound_root(self, stop: int = _PHASES, first: int = 0) -> None:
+        """The root's bound, its pruning, and plans from its prices, in phases over ever fewer options.
+
+        Parameters
+        ----------
+        stop, first
+            The phase after the last, and the first: 1 where a good plan is known, which phase 0 looks for.
+        """
         c = self._c
         self._started = True
         self.nodes = 1
@@ -149,17 +156,18 @@ class PricedSearch(BestPlan):
             price, toll = _better_start(c, keep, price, toll)
         ahead = _WARM_PHASES if price.any() or toll.any() else 0
         bound = -UNREACHABLE
-        for phase in range(phases):
+        for phase in range(first, stop):
             if keep is None:
                 return
-            if phase == 0 or keep.sum() < _SHRUNK * len(keep):
+            if (phase == first and not keep.all()) or keep.sum() < _SHRUNK * len(keep):
                 split = split_rows(c, split, keep)
                 c, keep = c.restrict(keep), np.ones(int(keep.sum()), dtype=np.bool_)
             before, upper = bound, self.upper
             early = phase < len(_FIRST_STEPS)
             steps = _FIRST_STEPS[phase] if early else _STEPS
             pricing = Pricing(c, keep[:, None], price, split, toll)
-            priced = pricing.run(lambda: self.upper, steps, _ROOT_DECAY ** (phase + ahead), self._offer(c), self._late)
+            length = _ROOT_DECAY ** (phase - first + ahead)
+            priced = pricing.run(lambda: self.upper, steps, length, self._offer(c), self._late)
             self.price[c.used], self.toll = priced.price[:-1, 0], priced.toll[:, 0]
             price, toll, split = priced.price, priced.toll, priced.split
             bound = max(bound, int(priced.bound[0]))
@@ -177,6 +185,11 @@ class PricedSearch(BestPlan):
                 break
         if keep is not None:
             self._root = c, keep, priced, bound
+
+    def improve_in_windows(self) -> None:
+        """Better plans near the best one (``windows.py``), where that is among the candidates."""
+        if self.plan is not None and np.isin(self.plan, self._c.option).all():
+            through_windows(self._c, self, self._late)
 
     def _raise_marginals(self, c: Candidates, keep: Bools, marginals: Ints) -> None:
         raised = np.full(len(self.marginals), UNREACHABLE)

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from iegopt.problem.arrays import NO_LIMIT, TICKS_PER_SECOND, Problem
 from iegopt.problem.topology import Topology
-from iegopt.solvers.exact.coupled_links import Ends, coupled_link, follows_tree
+from iegopt.solvers.exact.coupled_links import Ends, coupled_link, follows_tree, tree_shaped
 from iegopt.solvers.exact.couplings import coupling_forest, couplings
 from iegopt.solvers.exact.links import LevelLink, Link, TableLink
 from iegopt.solvers.exact.messages import UNREACHABLE
@@ -21,7 +21,7 @@ from iegopt.solvers.exact.relaxation import Forest
 from iegopt.solvers.exact.site_tree import SiteTree
 from iegopt.solvers.exact.time_rows import TimeRows
 
-__all__ = ["Candidates", "above_any_plan", "candidates", "follows_tree", "table_cells"]
+__all__ = ["Candidates", "above_any_plan", "candidates", "table_cells"]
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
@@ -142,11 +142,9 @@ def candidates(problem: Problem, mask: Bools, rows: TimeRows | None = None) -> C
     tightest = topology.tightest(problem.capacity)[sites]
     pairs = PairCosts(problem, part, tree, padded, capacity)
     links: list[Link | None] = []
+    ends = [Ends.of(problem, option[p], position[p], site[p], devices[:, p]) for p in of]
     for each in coupled:
-        a, b = (
-            Ends.of(problem, option[p], position[p], site[p], devices[:, p]) for p in (of[each.source], of[each.target])
-        )
-        link = coupled_link(problem, each, tree, part, a, b, tightest, pairs)
+        link = coupled_link(problem, each, tree, part, ends[each.source], ends[each.target], tightest, pairs)
         if isinstance(link, LevelLink) and count[each.source] * count[each.target] <= _TABLE_CELLS:
             links.append(link.part(np.arange(count[each.source]), np.arange(count[each.target])))
         else:
@@ -161,10 +159,15 @@ def candidates(problem: Problem, mask: Bools, rows: TimeRows | None = None) -> C
 
 def table_cells(problem: Problem, mask: Bools | None = None) -> int:
     """Cells of the tables of the couplings that do not follow the topology tree, over a mask (O,), else the allowed."""
+    by_tree = tree_shaped(problem.topology)
+    if by_tree and all(hidden is None for hidden in problem.edges.hidden):
+        return 0
     mask = problem.allowed if mask is None else mask
     count = np.bincount(problem.options.stage[mask], minlength=problem.V).tolist()
     return sum(
-        count[each.source] * count[each.target] for each in couplings(problem) if not follows_tree(problem, each)
+        count[each.source] * count[each.target]
+        for each in couplings(problem)
+        if not (by_tree and follows_tree(problem, each))
     )
 
 

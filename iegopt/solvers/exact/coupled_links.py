@@ -16,7 +16,7 @@ from iegopt.solvers.exact.messages import UNREACHABLE
 from iegopt.solvers.exact.pair_costs import PairCosts
 from iegopt.solvers.exact.site_tree import SiteTree
 
-__all__ = ["Ends", "coupled_link", "follows_tree"]
+__all__ = ["Ends", "coupled_link", "follows_tree", "tree_shaped"]
 
 Ints = npt.NDArray[np.int64]
 
@@ -44,11 +44,14 @@ class Ends:
         return cls(option, position, site, devices, options.share[option], weight, key)
 
 
+def tree_shaped(topology: Topology) -> bool:
+    """Whether links depend on the group where two sites meet alone: no measured pairs, no gangs that move in shards."""
+    shards = topology.parallel_shards and bool((topology.width > 1).any())
+    return topology.pair_latency is None and not shards
+
+
 def follows_tree(problem: Problem, coupling: Coupling) -> bool:
-    """Whether what a coupling costs depends on the group where its ends meet alone."""
-    topology = problem.topology
-    if topology.pair_latency is not None or bool((topology.shard_width > 1).any()):
-        return False
+    """Whether a coupling costs by its link alone, in a topology that is ``tree_shaped``."""
     return coupling.edge is None or problem.edges.hidden[coupling.edge] is None
 
 
@@ -76,7 +79,7 @@ def coupled_link(
     edge, timed = coupling.edge, problem.has_path_limits
     if edge is not None and problem.edges.weight[edge] == 0 and not timed and not coupling.rules:
         return None
-    if tree is not None and follows_tree(problem, coupling):
+    if tree is not None and tree_shaped(topology) and follows_tree(problem, coupling):
         apart = np.zeros(tree.S, dtype=np.bool_)
         apart[tree.position] = _together(tree.S, source, target)[tree.position] > tightest
         return _level_link(problem, coupling, tree, topology, source, target, apart)

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from iegopt.problem.arrays import NO_LIMIT, TICKS_PER_SECOND, Problem
-from iegopt.solvers.exact.time_rows import MOST_TOLL, Row, TimeRows
+from iegopt.solvers.exact.time_rows import Row, TimeRows
 from iegopt.solvers.multipliers import LimitPrice, Multipliers
 
 __all__ = ["multipliers_of", "prices_from"]
@@ -17,7 +17,7 @@ __all__ = ["multipliers_of", "prices_from"]
 Floats = npt.NDArray[np.float64]
 
 _GB = 10**9
-_MOST_PRICE = 2.0**50
+_MOST_PRICE = 2.0**44
 """Ticks per device that a price may start from."""
 
 
@@ -50,8 +50,10 @@ def prices_from(problem: Problem, known: Multipliers, rows: TimeRows) -> tuple[F
     price = np.zeros(problem.topology.D)
     if known.memory:
         per_byte = TICKS_PER_SECOND / (_GB * problem.memory_scale)
-        each = np.array([known.memory.get(name, 0.0) for name in problem.topology.devices])
-        price = np.clip(np.rint(each * per_byte * problem.capacity), 0.0, _MOST_PRICE)
+        numbers = problem.topology.device_numbers
+        for d, value in ((numbers.get(name), value) for name, value in known.memory.items()):
+            if d is not None:
+                price[d] = np.rint(np.clip(value * per_byte * float(problem.capacity[d]), 0.0, _MOST_PRICE))
     found: dict[int, float] = {}
     for limit in known.limits:
         row = _row(problem, rows, limit)
@@ -60,8 +62,8 @@ def prices_from(problem: Problem, known: Multipliers, rows: TimeRows) -> tuple[F
             found[number] = limit.price
     toll = np.zeros(len(rows))
     for number, value in found.items():
-        toll[number] = min(round(value * float(rows.unit[number])), MOST_TOLL)
-    return price, toll
+        toll[number] = value * float(rows.unit[number])
+    return price, np.rint(np.clip(toll, 0.0, rows.most[:, 0]))
 
 
 def _row(problem: Problem, rows: TimeRows, limit: LimitPrice) -> Row | None:

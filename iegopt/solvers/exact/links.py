@@ -34,6 +34,8 @@ Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
 
+_MOST_RATED = 1 << 18
+"""Cells · nodes up to which a table with a price on time is kept, 2 MB."""
 _FEW_CHILDREN = 64
 """Children of a group up to which the best of the others goes by running minima."""
 
@@ -103,19 +105,31 @@ class TableLink:
     def at(self, rate: Floats) -> Link:
         if self.time is None or not rate.any():
             return self
-        return _RatedTable(self, self.table[:, :, None] + (self.time[:, :, None] * rate).astype(np.int64))
+        return _RatedTable(self, rate)
 
     def of_node(self, node: int) -> Link:
         return self
 
 
 class _RatedTable:
-    """A table with a price on time: ``priced`` (options of the source, options of the target, B) ticks."""
+    """A table with a price on time, (B,) per node; worked out for every use where it would be large."""
 
-    def __init__(self, plain: TableLink, priced: Ints) -> None:
+    def __init__(self, plain: TableLink, rate: Floats) -> None:
         self.plain = plain
-        self.priced = priced
-        self._nodes = np.arange(priced.shape[2])
+        self.rate = rate
+        self._nodes = np.arange(len(rate))
+        self._kept = self._priced(rate) if plain.table.size * len(rate) <= _MOST_RATED else None
+
+    @property
+    def priced(self) -> Ints:
+        """(options of the source, options of the target, B) ticks."""
+        return self._priced(self.rate) if self._kept is None else self._kept
+
+    def _priced(self, rate: Floats) -> Ints:
+        assert self.plain.time is not None
+        paid: Ints = (self.plain.time[:, :, None] * rate).astype(np.int64)
+        paid += self.plain.table[:, :, None]
+        return paid
 
     def send(self, theta: Ints, forward: bool) -> Ints:
         total = self.priced + theta[:, None, :] if forward else self.priced + theta[None, :, :]
@@ -139,7 +153,7 @@ class _RatedTable:
         return self.plain.at(rate)
 
     def of_node(self, node: int) -> Link:
-        return TableLink(self.priced[:, :, node])
+        return TableLink(self._priced(self.rate[node : node + 1])[:, :, 0])
 
 
 @dataclass(frozen=True, eq=False)

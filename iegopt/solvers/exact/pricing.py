@@ -28,7 +28,6 @@ import numpy.typing as npt
 from iegopt.solvers.exact.candidates import Candidates
 from iegopt.solvers.exact.links import Link
 from iegopt.solvers.exact.messages import UNREACHABLE
-from iegopt.solvers.exact.time_rows import MOST_TOLL
 from iegopt.solvers.exact.weights import node_weights
 
 __all__ = ["Passed", "Priced", "Pricing", "no_split", "split_rows"]
@@ -184,7 +183,7 @@ class Pricing:
             size = np.abs(np.minimum(bound, UNREACHABLE // 2)).astype(np.float64)
             room = np.clip(upper() - bound.astype(np.float64), 1e-4 * size, _FARTHEST * size)
             self.price = np.rint(np.maximum(0.0, self.price + pace * room / norm * direction))
-            self.toll = np.rint(np.clip(self.toll + pace * room / norm * pressure, 0.0, MOST_TOLL))
+            self.toll = np.rint(np.clip(self.toll + pace * room / norm * pressure, 0.0, rows.most))
             if self.split and step % _SPLIT_EVERY == _SPLIT_EVERY - 1:
                 self._resplit(passed, bound, room, step // _SPLIT_EVERY % 2 == 0)
                 self._shifted = None

@@ -14,17 +14,17 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from iegopt.problem.arrays import NO_LIMIT, Problem
+from iegopt.problem.arrays import NO_LIMIT, TICKS_PER_SECOND, Problem
 from iegopt.solvers.exact.couplings import Coupling
 
-__all__ = ["MOST_TOLL", "Row", "TimeRows"]
+__all__ = ["Row", "TimeRows"]
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 
 MOST_ROWS = 256
-MOST_TOLL = 2.0**42
-"""Ticks per unit of a row that a price may reach, over an hour."""
+_MOST_DUE = 2.0**56
+"""Ticks that a plan may pay for time in all, however late: far below ``UNREACHABLE``."""
 _UNIT = 0.1
 _SAFE = 2.0**-44
 """Relative margin that keeps rates below, and rents above, what exact arithmetic gives."""
@@ -57,6 +57,7 @@ class TimeRows:
             if each.edge is not None:
                 into[each.target].append((each.source, i))
         self.into = tuple(map(tuple, into))
+        self._longest = _longest(problem)
         if problem.budget < NO_LIMIT:
             self.add(Row(tuple(problem.budget_stages), (), problem.budget, None))
 
@@ -86,6 +87,12 @@ class TimeRows:
     def unit(self) -> Floats:
         """(R,) ticks of time that a price is for."""
         return np.maximum(_UNIT * self.limit, 1.0)
+
+    @property
+    def most(self) -> Floats:
+        """(R, 1) ticks per unit that a price may reach."""
+        terms = MOST_ROWS * max(1, self.problem.V + len(self.ends))
+        return np.floor(_MOST_DUE / terms / np.maximum(self._longest / self.unit, 1 / _UNIT))[:, None]
 
     def padded(self, toll: Floats) -> Floats:
         """(R, B) prices, 0 for the rows that came after ``toll`` (R', B) was set."""
@@ -148,3 +155,14 @@ class TimeRows:
             couplings.append(e)
             v = u
         return Row(tuple(sorted(stages)), tuple(sorted(couplings)), int(self.finish_by[end]), end)
+
+
+def _longest(problem: Problem) -> float:
+    """Ticks that no stage and no transfer takes longer than."""
+    topology, edges = problem.topology, problem.edges
+    latency = topology.latency if topology.pair_latency is None else (topology.pair_latency,)
+    rates = topology.seconds_per_byte if topology.pair_seconds_per_byte is None else (topology.pair_seconds_per_byte,)
+    moved = max(float(each.max(initial=0.0)) for each in latency) + float(edges.bytes.max(initial=0.0)) * max(
+        float(each.max(initial=0.0)) for each in rates
+    )
+    return max(float(problem.options.time[problem.allowed].max(initial=0)), moved * TICKS_PER_SECOND)
