@@ -12,7 +12,8 @@
 5. On a graph with cycles where no price is due, elimination over the options that are left: where no shared limit
    binds, its choice is optimal.
 6. Branch and bound on prices, neighbourhoods solved by it, and local search take turns until the end: tabu search over
-   the whole neighbourhood of a plan where the options left are few, kicks elsewhere.
+   the whole neighbourhood of a plan where the options left are few, kicks elsewhere. On dense graphs of few options,
+   branch and bound over pairs of stages comes first, as long as it gets on (``exact/pair_search.py``).
 7. Where prices do not hold, or find no plan, what survives of the options is enumerated where it is small, else goes
    to CP-SAT in a process of its own, with the plan as hint.
 

@@ -16,6 +16,7 @@ from iegopt.solvers.exact.candidates import table_cells
 from iegopt.solvers.exact.elimination import eliminate
 from iegopt.solvers.exact.messages import UNREACHABLE
 from iegopt.solvers.exact.neighbourhood import Neighbourhoods
+from iegopt.solvers.exact.pair_search import search_pairs
 from iegopt.solvers.exact.prices import PRICES_PROOF, unpriceable
 from iegopt.solvers.exact.relaxation import Relaxation
 from iegopt.solvers.grain import next_value
@@ -240,6 +241,7 @@ class Steps:
             seconds[0] = _FIRST_TURN
         else:
             self._search(self.clock.slice(_TURN))
+        self._search_pairs()
         without_plan = self.clock.slice(_PLANLESS_SHARE * self.clock.left)
         while not self.closed and self.clock.left > 0:
             progress = self._progress()
@@ -286,6 +288,19 @@ class Steps:
         self.tabu.run(clock, self.bound)
         if self.tabu.best is not None:
             self.take(self.tabu.best)
+
+    def _search_pairs(self) -> None:
+        """Branch and bound over the pairs of a dense graph, as long as it gets on."""
+        if self.closed or self.best is None:
+            return
+        pairs = search_pairs(self.problem, self.survivors, self.best, self.clock, self.params.report)
+        if pairs is None:
+            return
+        if pairs.value is not None and pairs.plan is not None:
+            self.take((pairs.value, pairs.plan))
+        if pairs.done:
+            self.bound, self.proof = self.best[0], "branch and bound over pairs"
+        self.steps.append(f"{pairs.nodes} partial plans by pairs")
 
     def _kick(self, clock: Clock) -> None:
         if self.best is not None and clock.left > 0:
