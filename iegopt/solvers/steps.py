@@ -38,6 +38,8 @@ _TURN, _TURN_GROWTH = 0.3, 2.0
 """Seconds of a turn at first, and by what that of the most profitable grows."""
 _SMALL_GAP, _FIRST_TURN = 0.03, 1.5
 """Gap after the root below which branch and bound may well close it, and the seconds that it gets to try."""
+_HOPELESS = 0.1
+"""Gap after the root from which branch and bound is not expected to close it."""
 _NEAR, _NEAR_GROWTH, _NEAR_PHASES = 20, 4, 2
 """Options of a stage, in the mean, that are looked at first; by what they grow until nearly all are; their phases."""
 _FAR = 0.01
@@ -224,12 +226,13 @@ class Steps:
     def take_turns(self, search_most: float) -> None:
         """Step 6, to the end unless no plan is found: prices know all that couples the stages.
 
-        Branch and bound, neighbourhoods and kicks take turns; what gains most in a round gets a longer turn next.
+        Branch and bound, neighbourhoods and local search take turns; what gains most in a round gets a longer turn
+        next, or tabu search where the gap is hopeless.
 
         Parameters
         ----------
         search_most
-            Seconds of local search in a turn at most.
+            Seconds of neighbourhoods, and of kicks, in a turn at most.
         """
         if self.search is None:
             self._search(self.clock.slice(min(self.clock.left, search_most)))
@@ -237,6 +240,7 @@ class Steps:
         turns: list[Callable[[Clock], None]] = [self._explore, self._neighbourhoods, self._search]
         seconds, rate = [_TURN] * len(turns), [0.0] * len(turns)
         gap = relative_gap(None if self.best is None else self.best[0], self.bound)
+        hopeless = gap is not None and gap > _HOPELESS
         if gap is not None and gap < _SMALL_GAP:
             seconds[0] = _FIRST_TURN
         else:
@@ -247,7 +251,8 @@ class Steps:
             progress = self._progress()
             for i, turn in enumerate(turns):
                 begun = self.clock.seconds
-                turn(self.clock.slice(seconds[i] if i == 0 else min(seconds[i], search_most)))
+                long = i == 0 or (i == 2 and self.tabu is not None)
+                turn(self.clock.slice(seconds[i] if long else min(seconds[i], search_most)))
                 if self.closed or self.clock.left <= 0:
                     break
                 rate[i] = (self._progress() - progress) / max(1e-6, self.clock.seconds - begun)
@@ -255,7 +260,7 @@ class Steps:
             best = max(range(len(turns)), key=rate.__getitem__)
             if self.best is None and (rate[best] <= 0 or without_plan.left <= 0):
                 break
-            seconds[best] *= _TURN_GROWTH
+            seconds[-1 if hopeless and self.tabu is not None else best] *= _TURN_GROWTH
         self.search.offer_best(self.best)
         self._learn()
         self.steps.append(f"{self.search.nodes} nodes under prices, {self.near.solved} neighbourhoods")

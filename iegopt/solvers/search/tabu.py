@@ -5,7 +5,9 @@ gains or loses; what a stage has left is tabu for a while, unless the move leads
 far.
 Overload has a price that falls while plans are feasible and rises while they are not, so that the search swings
 through the border of what fits, where the best plans of tight problems lie (strategic oscillation). When nothing
-better has been found for a while, some stages are thrown elsewhere, from the best plan or from where the search is.
+better has been found for a while, some stages are thrown elsewhere, from the best plan since the start or from where
+the search is; when that has not helped for long, it starts afresh from a random plan: its times to the best are
+spread widely, so that many short searches find it sooner than a long one.
 
 Sources: Taillard, Robust taboo search for the quadratic assignment problem, Parallel Computing 17 (1991); Gendreau,
 Hertz, Laporte, A tabu search heuristic for the vehicle routing problem, Management Science 40 (1994), for the price.
@@ -41,6 +43,8 @@ _THROWN = 6
 """One in so many stages is thrown at most."""
 _SWAPS_PER_OPTION = 4
 """Swaps looked at per option and step, in the mean: with more pairs of stages they are looked at in some steps only."""
+_FRESH = 500
+"""Steps per stage without a better plan since the start, until a search starts afresh."""
 _MOST_UNPAIRED = 20_000
 """Options up to which a step is quick without pair costs."""
 
@@ -100,6 +104,8 @@ class TabuSearch:
         self._tables = MoveTables(self._small, check, worth)
         self._until = np.zeros(len(self._kept), dtype=np.int64)
         self._stalled, self._lowest = 0, np.inf
+        self._home: tuple[int, Ints] | None = None
+        self._home_from = 0
         self._run_of = 0
         V, ptr, cost = self._small.V, self._small.options.ptr, self._small.options.cost
         self._tables.start(np.array([ptr[v] + cost[ptr[v] : ptr[v + 1]].argmin() for v in range(V)], dtype=np.int64))
@@ -142,6 +148,8 @@ class TabuSearch:
         if feasible:
             if tables.value < self._lowest:
                 self._lowest, self._stalled = tables.value, 0
+            if self._home is None or tables.value < self._home[0]:
+                self._home, self._home_from = (tables.value, tables.choice.copy()), self.steps
             if self.best is None or tables.value < self.best[0]:
                 self.best = tables.value, self._kept[tables.choice]
                 self._report(self.best[1], None, None)
@@ -194,12 +202,15 @@ class TabuSearch:
             self._run_of = 0
 
     def _throw(self) -> None:
-        """Throw some stages to random options, from the best plan or from the one at hand."""
+        """Throw some stages to random options, from the best plan since the start or from the one at hand; or all."""
         rng, ptr, V = self._rng, self._small.options.ptr, self._small.V
         choice = self._tables.choice.copy()
-        if self.best is not None and rng.random() < _FROM_BEST:
-            choice = self._from_whole(self.best[1])
         count = int(rng.integers(2, max(3, V // _THROWN) + 1))
+        if self.steps - self._home_from > _FRESH * V:
+            count, self._price = V, self._first_price
+            self._home, self._home_from = None, self.steps
+        elif self._home is not None and rng.random() < _FROM_BEST:
+            choice = self._home[1].copy()
         for v in rng.choice(V, min(V, count), replace=False).tolist():
             choice[v] = rng.integers(ptr[v], ptr[v + 1])
         self._tables.start(choice)
