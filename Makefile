@@ -37,9 +37,12 @@ test: lint
 bench: $(STAMP)
 	$(BIN)/python benchmarks/import_time.py
 	$(BIN)/python benchmarks/tree.py
+	$(BIN)/python benchmarks/batch.py
 	$(BIN)/python benchmarks/planner.py
+	$(BIN)/python benchmarks/everyday.py
 	$(BIN)/python benchmarks/fit_profiles.py
 	$(BIN)/python benchmarks/oracle.py --seeds 2000
+	$(BIN)/python benchmarks/summary.py
 
 clean:
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -7,13 +7,14 @@ import json
 import platform
 import sys
 from importlib.metadata import version
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 __all__ = ["processor", "record"]
 
 RESULTS = Path(__file__).parent / "results"
-PACKAGES = ("numpy", "pydantic", "networkx", "ortools", "pulp", "highspy")
+PACKAGES = ("numpy", "pydantic", "networkx", "ortools", "pulp", "highspy", "numba")
 
 
 def record(name: str, figures: dict[str, Any]) -> None:
@@ -23,7 +24,7 @@ def record(name: str, figures: dict[str, Any]) -> None:
         **figures,
         "date": datetime.date.today().isoformat(),
         "python": platform.python_version(),
-        "versions": {package: version(package) for package in PACKAGES},
+        "versions": {package: version(package) for package in PACKAGES if find_spec(package)},
         "processor": processor(),
         "system": f"{platform.system()} {platform.machine()}",
     }

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from iegopt.problem.instance import write_instance as write_instance
     from iegopt.solvers.api import SOLVERS as SOLVERS
     from iegopt.solvers.api import solve as solve
+    from iegopt.solvers.exact.compiled import warmup as warmup
     from iegopt.solvers.result import Params as Params
     from iegopt.solvers.result import Result as Result
     from iegopt.solvers.result import Status as Status
@@ -70,6 +71,7 @@ _HOME = {
     "read_instance": "iegopt.problem.instance",
     "solve": "iegopt.solvers.api",
     "to_problem": "iegopt.problem.instance",
+    "warmup": "iegopt.solvers.exact.compiled",
     "write_instance": "iegopt.problem.instance",
 }
 

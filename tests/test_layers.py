@@ -46,6 +46,7 @@ HEAVY = {
     "pytoulbar2": {"bench"},
     "saga": {"bench"},
     "matplotlib": {"cli"},
+    "numba": {"solvers"},
 }
 """Slow to import -> the parts that use it; loaded by no module that ``import iegopt`` loads."""
 

@@ -2,6 +2,8 @@
 
 Performance profile (Dolan & Moré, Math. Programming 91, 2002): ρ_s(τ) is the share of problems that solver s solves in
 at most τ times the time of the fastest. Runs that a solver does not solve, or cannot state, count as never.
+
+Solvers that start from the plan of another are in the profile of proofs alone: they had a plan before the first moment.
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from iegopt.bench.metrics import answered, best_known, late, primal_gap, time_to
+from iegopt.bench.metrics import answered, best_known, late, main_limit, primal_gap, time_to, value_at
 
 __all__ = ["Chart", "Series", "charts", "gaps_over_time", "profile"]
 
@@ -19,6 +21,8 @@ Row = dict[str, Any]
 _SHORTEST = 1e-3
 """Seconds; below it clocks and not solvers differ."""
 _GRID = 80
+_LEAST_GAP = 1e-5
+"""Smaller gaps are drawn as this."""
 
 
 @dataclass(frozen=True)
@@ -33,24 +37,30 @@ class Series:
 
 @dataclass(frozen=True)
 class Chart:
-    """Step lines over a logarithmic x axis from ``start`` to ``end``; y is a share, from 0 to ``top``."""
+    """Step lines over a logarithmic x axis from ``start`` to ``end``; y is a share, from ``bottom`` to ``top``.
+
+    The y axis is logarithmic where ``bottom`` is above 0; what is below it is drawn at it.
+    """
 
     title: str
     x_label: str
     y_label: str
     start: float
     end: float
+    bottom: float
     top: float
     series: tuple[Series, ...]
 
 
 def charts(document: dict[str, Any]) -> list[Chart]:
-    """All charts of a results document, at its longest limit; those without a line are left out."""
+    """All charts of a results document, up to its main limit; those without a line are left out."""
     rows: list[Row] = document["rows"]
-    longest = max((row["limit"] for row in rows), default=0.0)
+    limit = main_limit(rows)
     best = best_known(rows)
     solvers = list(dict.fromkeys(row["solver"] for row in rows))
-    last = [row for row in rows if row["limit"] == longest]
+    rows = [row for row in rows if row["limit"] <= limit]
+    last = [row for row in rows if row["limit"] == limit]
+    alone = [row for row in rows if row["hint"] is None]
 
     def proof(row: Row) -> float | None:
         return row["seconds"] if row["status"] in ("optimal", "infeasible") and not late(row) else None
@@ -59,11 +69,16 @@ def charts(document: dict[str, Any]) -> list[Chart]:
         return time_to(row, best.get(row["instance"]))
 
     found = [
-        profile(last, f"Time to proof, limit {longest:g} s", proof, solvers),
-        profile(last, f"Time to 1 % of the best known, limit {longest:g} s", near, solvers),
+        profile(last, f"Time to proof, limit {limit:g} s", proof, solvers),
+        profile(
+            [row for row in last if row["hint"] is None],
+            f"Time to 1 % of the best known, limit {limit:g} s",
+            near,
+            solvers,
+        ),
     ]
-    families = dict.fromkeys(row["family"] for row in rows)
-    found += [gaps_over_time([row for row in rows if row["family"] == name], name, best, solvers) for name in families]
+    families = dict.fromkeys(row["family"] for row in alone)
+    found += [gaps_over_time([row for row in alone if row["family"] == name], name, best, solvers) for name in families]
     return [chart for chart in found if chart.series]
 
 
@@ -88,13 +103,13 @@ def profile(rows: list[Row], title: str, time: Callable[[Row], float | None], so
         for solver, own in solved.items()
         if own
     )
-    return Chart(title, "times the fastest", "share of problems", 1.0, max(end, 2.0), 1.0, series)
+    return Chart(title, "times the fastest", "share of problems", 1.0, max(end, 2.0), 0.0, 1.0, series)
 
 
 def gaps_over_time(rows: list[Row], family: str, best: dict[str, float], solvers: list[str]) -> Chart:
-    """The mean primal gap of every solver at each moment.
+    """The mean primal gap of every solver at each moment, of its runs with the longest limit.
 
-    Of a run that tells only its end the shorter limits give the moments before: all limits of a run count together.
+    Until such a run has a plan, those with shorter limits count: of a solver that tells only its end they know more.
     """
     runs: dict[str, dict[tuple[Any, ...], list[Row]]] = {}
     for row in rows:
@@ -107,15 +122,15 @@ def gaps_over_time(rows: list[Row], family: str, best: dict[str, float], solvers
     for solver, own in runs.items():
         means = [sum(_gap_at(each, moment, best) for each in own.values()) / len(own) for moment in grid]
         series.append(Series(solver, solvers.index(solver), tuple(grid), tuple(means)))
-    top = max((max(line.y) for line in series), default=1.0) or 1.0
-    return Chart(f"Gap over time, {family}", "seconds", "mean primal gap", _SHORTEST, longest, top, tuple(series))
+    end = max(longest, 2 * _SHORTEST)
+    title = f"Gap over time, {family}"
+    return Chart(title, "seconds", "mean primal gap", _SHORTEST, end, _LEAST_GAP, 1.0, tuple(series))
 
 
 def _gap_at(rows: list[Row], moment: float, best: dict[str, float]) -> float:
-    reached = [
-        objective
-        for row in rows
-        for seconds, objective, _ in row["trajectory"]
-        if objective is not None and seconds <= moment
-    ]
-    return primal_gap(best[rows[0]["instance"]], min(reached, default=None))
+    reached: float | None = None
+    for row in sorted(rows, key=lambda row: -float(row["limit"])):
+        reached = value_at(row, moment)
+        if reached is not None:
+            break
+    return primal_gap(best[rows[0]["instance"]], reached)

@@ -1,8 +1,8 @@
 """The process in which one engine runs: ``python -m iegopt.bench.child``, never started by hand.
 
-``("warm", engine, threads)`` imports what it needs and, unless it wants a fresh process a run, lets it solve a toy, so
-that no run pays for the first; HiGHS keeps the threads of its first run for good. ``("run", pickled problem, params,
-hint)`` solves; every plan and bound goes back with its time.
+``("warm", engine, threads)`` imports what it needs, loads compiled kernels for a solver of ours and, unless it wants a
+fresh process a run, lets it solve a toy, so that no run pays for the first; HiGHS keeps the threads of its first run
+for good. ``("run", pickled problem, params, hint)`` solves; every plan and bound goes back with its time.
 """
 
 from __future__ import annotations
@@ -20,9 +20,11 @@ import numpy.typing as npt
 from iegopt.bench.engine import Engine
 from iegopt.bench.engines import engine
 from iegopt.bench.memory import forget_peak, peak_bytes
+from iegopt.bench.ours import Ours
 from iegopt.bench.public.stg import task_graph
 from iegopt.problem.arrays import TICKS_PER_SECOND, Problem
 from iegopt.problem.families import generate
+from iegopt.solvers.exact.compiled import warmup
 from iegopt.solvers.result import Params
 from iegopt.solvers.worker import serve
 
@@ -50,6 +52,8 @@ def _work(message: tuple[Any, ...], send: Send) -> None:
             send("ready")
         else:
             _run(send, *content)
+    except MemoryError:
+        send("error", "out of memory")
     except Exception as error:  # noqa: BLE001 - it becomes a row of the results
         send("error", " ".join(f"{type(error).__name__}: {error}".split()))
 
@@ -59,6 +63,8 @@ def _warm(name: str, threads: int) -> None:
     for package in chosen.packages:
         importlib.import_module(package)
     _chosen[:] = [chosen]
+    if isinstance(chosen, Ours):
+        warmup(compile=False)
     if chosen.fresh:
         return
     second = TICKS_PER_SECOND

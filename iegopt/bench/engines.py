@@ -12,7 +12,7 @@ from iegopt.bench.engine import Engine
 from iegopt.bench.ours import Ours
 from iegopt.bench.peers.cpsat_element import CpSatElement
 from iegopt.bench.peers.highs_pairs import HighsPairs
-from iegopt.bench.peers.saga import Saga
+from iegopt.bench.peers.saga import HEURISTICS, Saga
 from iegopt.bench.peers.toulbar2 import Toulbar2
 from iegopt.errors import InputError
 from iegopt.solvers.api import SOLVERS
@@ -25,8 +25,7 @@ PEERS: dict[str, Engine] = {
     "cpsat-element": CpSatElement(),
     "highs-weak": HighsPairs("weak"),
     "highs-strong": HighsPairs("strong"),
-    "heft": Saga("Heft"),
-    "cpop": Saga("Cpop"),
+    **{name: Saga(scheduler) for name, scheduler in HEURISTICS.items()},
 }
 _EXTRA = ": pip install 'iegopt[peers]'"
 ENGINES: dict[str, Engine] = {**{name: Ours(name) for name in SOLVERS}, **PEERS}

@@ -1,4 +1,4 @@
-"""Where a benchmark ran: packages, interpreter, processor."""
+"""Where a benchmark ran: packages, interpreter, processor, and what runs the messages."""
 
 from __future__ import annotations
 
@@ -9,11 +9,13 @@ from importlib.metadata import distributions
 from pathlib import Path
 from typing import Any
 
+from iegopt.solvers.exact.compiled import warmup
+
 __all__ = ["environment"]
 
 
 def environment() -> dict[str, Any]:
-    """Plain data: the time, versions of all installed packages, Python, processor, cores, system."""
+    """Plain data: the time, versions of all installed packages, Python, processor, cores, system, core of messages."""
     versions = {entry.metadata["Name"]: entry.version for entry in distributions()}
     return {
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -21,6 +23,7 @@ def environment() -> dict[str, Any]:
         "processor": _processor(),
         "cores": os.cpu_count(),
         "system": f"{platform.system()} {platform.machine()}",
+        "messages": warmup(compile=False).core,
         "versions": dict(sorted(versions.items(), key=lambda item: item[0].lower())),
     }
 

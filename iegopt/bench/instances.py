@@ -7,17 +7,20 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import partial
+from importlib.util import find_spec
 from itertools import product
 from pathlib import Path
 
 import iegopt
 from iegopt.bench.public import ctap, gap, gqap, stg
 from iegopt.bench.public.assignment import Published
+from iegopt.bench.public.saga_random import random_task_graph
+from iegopt.bench.related import on_related_machines
 from iegopt.errors import InputError
 from iegopt.problem.arrays import Problem
 from iegopt.problem.families import generate
 from iegopt.problem.instance import read_instance, to_problem
-from iegopt.spec.suite import GenerateSpec, InstancesSpec, PublicSpec, SuiteSpec
+from iegopt.spec.suite import GenerateSpec, InstancesSpec, PublicSpec, SagaSpec, SuiteSpec
 
 __all__ = ["BenchInstance", "expand", "shared_data"]
 
@@ -62,6 +65,8 @@ def shared_data() -> Path:
 def _from(source: InstancesSpec, base: Path) -> Iterator[BenchInstance]:
     if source.generate is not None:
         yield from _generated(source.generate, source.family)
+    elif source.saga is not None:
+        yield from _saga(source.saga, source.family)
     elif source.files is not None:
         yield from _files(source.files, base, source.family or "files")
     elif source.public is not None:
@@ -72,9 +77,25 @@ def _generated(spec: GenerateSpec, family: str | None) -> Iterator[BenchInstance
     shapes = product(spec.family, spec.stages, spec.sites, spec.memory, spec.seeds)
     for kind, stages, sites, memory, seed in shapes:
         made = partial(generate, kind, stages, sites, memory, seed, gangs=spec.gangs)
+        if spec.objective == "makespan":
+            group, name = f"{kind}-{stages}x{sites}-makespan", f"{kind}-{stages}x{sites}-makespan-s{seed}"
+            yield BenchInstance(name, family or group, partial(_with_makespan, made))
+            continue
         group = f"{kind}-{stages}x{sites}-{memory}{'-gangs' if spec.gangs else ''}"
         name = f"{kind}-{stages}x{sites}-{memory}-s{seed}{'-gangs' if spec.gangs else ''}"
         yield BenchInstance(name, family or group, made)
+
+
+def _with_makespan(made: Callable[[], Problem]) -> Problem:
+    return on_related_machines(made())
+
+
+def _saga(spec: SagaSpec, family: str | None) -> Iterator[BenchInstance]:
+    missing = "saga is not installed: pip install 'iegopt[peers]'" if find_spec("saga") is None else None
+    for graph, weights, nodes, seed in product(spec.graphs, spec.weights, spec.nodes, spec.seeds):
+        group = f"saga-{graph}-{weights}-n{nodes}"
+        made = partial(random_task_graph, graph, weights, nodes, seed)
+        yield BenchInstance(f"{group}-s{seed}", family or group, made, missing=missing)
 
 
 def _files(patterns: tuple[str, ...], base: Path, family: str) -> Iterator[BenchInstance]:

@@ -14,7 +14,7 @@ from typing import Any, Self
 
 from iegopt.errors import InputError
 
-__all__ = ["FORMAT", "Journal", "journal_of", "read_results"]
+__all__ = ["FORMAT", "Journal", "journal_of", "read_results", "write_results"]
 
 FORMAT = "iegopt-bench/1"
 Document = dict[str, Any]
@@ -43,6 +43,17 @@ def read_results(results: Path) -> Document:
     if not isinstance(document, dict) or document.get("format") != FORMAT:
         raise InputError(f"{results.name}: expected results of iegopt bench run, format {FORMAT}")
     return document
+
+
+def write_results(results: Path, document: Document) -> None:
+    """Write a document, a row a line; what was there is replaced at once, when all is on disk."""
+    partial = results.with_name(results.name + ".new")
+    head = {key: value for key, value in document.items() if key != "rows"}
+    rows = ",\n".join(json.dumps(row, allow_nan=False, separators=(",", ":")) for row in document["rows"])
+    with partial.open("w", encoding="utf-8") as stream:
+        stream.write(json.dumps(head, indent=1, allow_nan=False)[:-2] + f',\n "rows": [\n{rows}\n]\n}}\n')
+        _sync(stream)
+    partial.replace(results)
 
 
 class Journal:
@@ -95,13 +106,7 @@ class Journal:
     def finish(self) -> Document:
         """Write the results file and remove the journal."""
         document = _of_lines(self.path)
-        partial = self.results.with_name(self.results.name + ".new")
-        head = {key: value for key, value in document.items() if key != "rows"}
-        rows = ",\n".join(json.dumps(row, allow_nan=False, separators=(",", ":")) for row in document["rows"])
-        with partial.open("w", encoding="utf-8") as stream:
-            stream.write(json.dumps(head, indent=1, allow_nan=False)[:-2] + f',\n "rows": [\n{rows}\n]\n}}\n')
-            _sync(stream)
-        partial.replace(self.results)
+        write_results(self.results, document)
         self._stream.close()
         self.path.unlink()
         return document

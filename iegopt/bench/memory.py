@@ -17,9 +17,9 @@ def forget_peak() -> None:
             (process / "clear_refs").write_text("5")
 
 
-def peak_bytes() -> int | None:
-    """Sum of the peaks since ``forget_peak`` over this process and those of its descendants that still live."""
-    found = [peak for process in _tree(os.getpid()) if (peak := _peak(process)) is not None]
+def peak_bytes(number: int | None = None) -> int | None:
+    """Sum of the peaks since ``forget_peak`` over a process, this one by default, and its descendants that live."""
+    found = [peak for process in _tree(number or os.getpid()) if (peak := _peak(process)) is not None]
     return sum(found) if found else None
 
 

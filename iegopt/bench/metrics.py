@@ -16,12 +16,15 @@ __all__ = [
     "NEAR",
     "answered",
     "best_known",
+    "bound_in_time",
     "contradictions",
     "gap_to",
     "late",
+    "main_limit",
     "primal_gap",
     "primal_integral",
     "time_to",
+    "value_at",
     "value_in_time",
 ]
 
@@ -49,6 +52,14 @@ def best_known(rows: Iterable[Row]) -> dict[str, float]:
     return best
 
 
+def main_limit(rows: Iterable[Row]) -> float:
+    """The limit that most solvers ran with, the longest of these; a reference of a few with more time is not it."""
+    solvers: dict[float, set[str]] = {}
+    for row in rows:
+        solvers.setdefault(row["limit"], set()).add(row["solver"])
+    return max(solvers, key=lambda limit: (len(solvers[limit]), limit), default=0.0)
+
+
 def late(row: Row) -> bool:
     """Whether a run went on after its limit."""
     return row["seconds"] is not None and row["seconds"] > _latest(row)
@@ -58,7 +69,20 @@ def value_in_time(row: Row) -> float | None:
     """The objective of the plan that a run had when its time was over."""
     if not late(row):
         return row["objective"]  # type: ignore[no-any-return]
-    values = [value for seconds, value, _ in row["trajectory"] if value is not None and seconds <= _latest(row)]
+    return value_at(row, _latest(row))
+
+
+def bound_in_time(row: Row) -> float | None:
+    """The best bound that a run had proven when its time was over."""
+    if not late(row):
+        return row["bound"]  # type: ignore[no-any-return]
+    bounds = [bound for seconds, _, bound in row["trajectory"] if bound is not None and seconds <= _latest(row)]
+    return max(bounds, default=None)
+
+
+def value_at(row: Row, moment: float) -> float | None:
+    """The objective of the plan that a run had after so many seconds, ``None`` before it had one."""
+    values = [value for seconds, value, _ in row["trajectory"] if value is not None and seconds <= moment]
     return min(values, default=None)
 
 
@@ -92,10 +116,10 @@ def primal_integral(row: Row, best: float) -> float:
 
 
 def time_to(row: Row, best: float | None, gap: float = NEAR) -> float | None:
-    """Seconds until the plan was within a gap of the best known value; ``None`` where it never was."""
+    """Seconds until the plan was within a gap of the best known value; ``None`` where it never was in time."""
     for seconds, objective, _ in row["trajectory"]:
         reached = gap_to(best, objective)
-        if reached is not None and reached <= gap:
+        if reached is not None and reached <= gap and seconds <= _latest(row):
             return float(seconds)
     return None
 

@@ -1,7 +1,8 @@
-"""The solvers of ``SOLVERS`` as engines. Those with an engine behind them stream, in the process they are run in."""
+"""The solvers of ``SOLVERS`` as engines; those with an engine behind them run it in the process they are run in."""
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 
 import numpy as np
@@ -15,7 +16,7 @@ from iegopt.solvers.worker import resolve
 
 __all__ = ["Ours"]
 
-_STREAMING = {
+_IN_PROCESS = {
     "cpsat": "iegopt.solvers.cpsat.solver:run",
     "milp": "iegopt.solvers.milp.solver:run_highs",
     "milp-cbc": "iegopt.solvers.milp.solver:run_cbc",
@@ -36,7 +37,7 @@ class Ours:
         return SOLVERS[self.name].supports(problem)
 
     def solve(self, problem: Problem, params: Params, hint: npt.NDArray[np.int64] | None, report: Report) -> Result:
-        if self.name in _STREAMING:
-            run: Callable[..., Result] = resolve(_STREAMING[self.name])
+        if self.name in _IN_PROCESS:
+            run: Callable[..., Result] = resolve(_IN_PROCESS[self.name])
             return run(problem, params, hint, report)
-        return solve(problem, self.name, params, hint)
+        return solve(problem, self.name, dataclasses.replace(params, report=report), hint)

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from iegopt.bench.engines import engine
+from iegopt.bench.memory import peak_bytes
 from iegopt.solvers.killable import Child
 from iegopt.solvers.result import Params, Result
 
@@ -80,6 +81,7 @@ class EngineProcess:
             outcome.seconds, outcome.result, outcome.memory = content
         elif kind == "overrun":
             outcome.killed, outcome.reason = True, f"killed {grace:g} s after its limit"
+            outcome.memory = peak_bytes(child.process.pid)
         else:
             outcome.failure, outcome.reason = _failure(kind, content[0])
         if kind != "result" or self._fresh:

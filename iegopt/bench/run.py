@@ -9,7 +9,6 @@ from __future__ import annotations
 import pickle
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +18,11 @@ from iegopt.bench.engines import engine, missing
 from iegopt.bench.environment import environment
 from iegopt.bench.instances import BenchInstance, expand
 from iegopt.bench.journal import Document, Journal
+from iegopt.bench.lock import RunLock
+from iegopt.bench.patterns import fitting, run_name
 from iegopt.bench.process import EngineProcess, Outcome, Point
 from iegopt.bench.rows import failed, row_of
-from iegopt.errors import IegoptError, InputError
+from iegopt.errors import IegoptError
 from iegopt.problem.arrays import Problem
 from iegopt.solvers.result import Params
 from iegopt.solvers.timetable import timetable
@@ -48,7 +49,7 @@ class Task:
         return (self.instance.name, self.entry.name, self.limit, self.seed, self.repetition)
 
     def __str__(self) -> str:
-        return f"{self.instance.name}:{self.entry.name}:{self.limit:g}s"
+        return run_name(self.instance.name, self.entry.name, self.limit)
 
 
 def tasks_of(suite: SuiteSpec, base: Path, patterns: Sequence[str] = ()) -> list[Task]:
@@ -62,22 +63,18 @@ def tasks_of(suite: SuiteSpec, base: Path, patterns: Sequence[str] = ()) -> list
     for entry in suite.solvers:
         engine(entry.solver)
     tasks = [*_ordered(suite, expand(suite, base))]
-    if not patterns:
-        return tasks
-    wide = [pattern if any(c in pattern for c in "*?[") else f"*{pattern}*" for pattern in patterns]
-    for pattern, asked in zip(wide, patterns, strict=True):
-        if not any(fnmatchcase(str(task), pattern) for task in tasks):
-            raise InputError(f"no run fits {asked}; runs are called such as {tasks[0]}")
-    return [task for task in tasks if any(fnmatchcase(str(task), pattern) for pattern in wide)]
+    return [task for task, fits in zip(tasks, fitting([str(task) for task in tasks], patterns), strict=True) if fits]
 
 
 def _ordered(suite: SuiteSpec, instances: list[BenchInstance]) -> Iterator[Task]:
+    limits = sorted({limit for entry in suite.solvers for limit in entry.limits or suite.limits})
     for instance in instances:
-        for limit in suite.limits:
+        for limit in limits:
             for seed in suite.seeds:
                 for repetition in range(suite.repetitions):
                     for entry in suite.solvers:
-                        yield Task(instance, entry, limit, seed, repetition)
+                        if limit in (entry.limits or suite.limits):
+                            yield Task(instance, entry, limit, seed, repetition)
 
 
 def run_suite(
@@ -95,12 +92,15 @@ def run_suite(
     Raises
     ------
     InputError
-        As ``tasks_of`` and ``Journal``.
+        As ``tasks_of``, ``Journal`` and ``RunLock``.
     """
     tasks = tasks_of(suite, base, patterns)
     session = {"command": command, **environment()}
     processes: dict[str, EngineProcess] = {}
-    with Journal(results, suite.model_dump(mode="json"), session, resume=resume) as journal:
+    with (
+        RunLock(results),
+        Journal(results, suite.model_dump(mode="json"), session, resume=resume) as journal,
+    ):
         done = {_key(row): row for row in journal.rows}
         loaded: tuple[str, Problem | None, bytes, str | None] = ("", None, b"", None)
         try:

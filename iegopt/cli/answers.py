@@ -14,6 +14,7 @@ from iegopt.cli.render import filled, header, render_no_plan, table
 
 if TYPE_CHECKING:
     from iegopt.explain.criticality import Criticality
+    from iegopt.explain.margins import Margin
     from iegopt.explain.sensitivity import Flip, Sensitivity
     from iegopt.explain.shadow import ShadowPrices
     from iegopt.explain.suggest import Suggestion
@@ -70,18 +71,33 @@ def _at(flip: Flip) -> str:
 def _prices(answer: ShadowPrices) -> Iterator[RenderableType]:
     made = table(
         "Shadow prices (finite differences)", ("rule", "left"), ("where", "left"), ("allowed", "right"),
-        ("raised by", "right"), ("saves", "right"), ("price", "right"), ("$", "right"),
+        ("raised by", "right"), ("saves", "right"), ("price", "right"), ("$", "right"), ("at the margin", "right"),
     )  # fmt: skip
     for row in answer.prices:
         made.add_row(
             row.rule, plain(sentence_list(row.where, 2)), quantity(row.allowed, row.unit), quantity(row.step, row.unit),
             seconds(row.saving) + ("" if row.proven else " (not proven)"), f"{seconds(row.price)}/{row.per}",
             f"{_money(row.dollar_price)}/{row.per}",
+            NONE if row.margin is None else f"{seconds(row.margin)}/{row.per}",
         )  # fmt: skip
     if answer.prices:
         yield made
+    if answer.margins:
+        yield _margins(answer.margins)
     if answer.note:
         yield Text(plain(answer.note), style="dim")
+
+
+def _margins(found: tuple[Margin, ...]) -> RenderableType:
+    made = table(
+        "Prices at the margin (Lagrangian bound)", ("rule", "left"), ("where", "left"), ("price", "right"),
+        ("$/GB·h", "right"),
+    )  # fmt: skip
+    for row in found:
+        where = row.where[0] if row.rule == "memory" else " → ".join(row.where)
+        rent = NONE if row.dollars_per_gb_hour is None else dollars(row.dollars_per_gb_hour)
+        made.add_row(row.rule, plain(where), f"{seconds(row.price)}/{row.per}", rent)
+    return made
 
 
 def _what_if(answer: WhatIf) -> Iterator[RenderableType]:

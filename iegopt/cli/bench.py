@@ -6,6 +6,7 @@ import argparse
 import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import compress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -32,10 +33,7 @@ def add_commands(commands: Commands) -> None:
     run.add_argument("suite", metavar="SUITE.yaml", help="a file with suite: at its top")
     run.add_argument("-o", "--output", required=True, metavar="RESULTS.json", help="where the results go")
     run.add_argument("--resume", action="store_true", help="go on with an interrupted run, or add what is not done yet")
-    run.add_argument(
-        "--filter", action="append", default=[], metavar="PATTERN",
-        help="only runs whose instance:solver:limit (such as 0.1s) holds this, * and ? allowed; may be given again",
-    )  # fmt: skip
+    _add_filter(run)
     run.set_defaults(run=_run)
 
     report = actions.add_parser(
@@ -44,10 +42,28 @@ def add_commands(commands: Commands) -> None:
         description="Per family: proofs, gaps, times. The journal of an unfinished run will do.",
     )
     report.add_argument("results", metavar="RESULTS.json", help="what bench run wrote")
+    _add_filter(report)
     report.add_argument("--html", metavar="FILE", help="write a page with tables and charts")
     report.add_argument("--png", metavar="FILE", help="write the charts as a picture (needs matplotlib)")
+    report.add_argument("--markdown", metavar="FILE", help="write the claims and tables as Markdown")
     report.add_argument("--json", action="store_true", help="the table as one JSON object on stdout")
     report.set_defaults(run=_report)
+
+    small = actions.add_parser(
+        "compact",
+        help="results small enough to commit",
+        description="Leave out what no report reads: plans, and most points of long trajectories.",
+    )
+    small.add_argument("results", metavar="RESULTS.json", help="what bench run wrote")
+    small.add_argument("-o", "--output", required=True, metavar="SMALL.json", help="where the small results go")
+    small.set_defaults(run=_compact)
+
+
+def _add_filter(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--filter", action="append", default=[], metavar="PATTERN",
+        help="only runs whose instance:solver:limit (such as 0.1s) holds this, * and ? allowed; may be given again",
+    )  # fmt: skip
 
 
 def _run(arguments: argparse.Namespace) -> int:
@@ -96,18 +112,24 @@ def _progress() -> Iterator[Observer]:
 
 def _report(arguments: argparse.Namespace) -> int:
     from iegopt.bench.charts import charts
+    from iegopt.bench.claims import claims
     from iegopt.bench.journal import read_results
-    from iegopt.bench.metrics import contradictions
+    from iegopt.bench.metrics import contradictions, main_limit
+    from iegopt.bench.patterns import fitting, run_name
     from iegopt.bench.report import summary
     from iegopt.cli import bench_rows
 
-    for path in (arguments.html, arguments.png):
+    for path in (arguments.html, arguments.png, arguments.markdown):
         check_output(path)
     document = read_results(Path(arguments.results))
+    names = [run_name(row["instance"], row["solver"], row["limit"]) for row in document["rows"]]
+    document["rows"] = [*compress(document["rows"], fitting(names, arguments.filter))]
     lines = summary(document)
     found = contradictions(document["rows"])
     facts = bench_rows.facts(document, found)
-    parts = [*bench_rows.family_tables(lines), bench_rows.remarks(lines)]
+    told = claims(document)
+    parts = [bench_rows.claim_table(told), *bench_rows.comparisons(lines, main_limit(document["rows"]))]
+    parts += [*bench_rows.family_tables(lines), bench_rows.remarks(lines)]
     parts = [part for part in parts if part.cells]
     if arguments.html:
         from iegopt.cli.html.bench import bench_page
@@ -119,10 +141,30 @@ def _report(arguments: argparse.Namespace) -> int:
 
         with writing(arguments.png):
             write_png(charts(document), Path(arguments.png))
+    if arguments.markdown:
+        from iegopt.cli.bench_markdown import bench_markdown
+
+        with writing(arguments.markdown):
+            Path(arguments.markdown).write_text(bench_markdown(parts, facts), encoding="utf-8")
     if arguments.json:
-        print_json({"lines": [vars(line) for line in lines], "contradictions": found, **_head(document)})
+        said = [vars(claim) for claim in told]
+        print_json(
+            {"claims": said, "lines": [vars(line) for line in lines], "contradictions": found, **_head(document)}
+        )
     else:
         show(*facts, *map(_table, parts))
+    return 0
+
+
+def _compact(arguments: argparse.Namespace) -> int:
+    from iegopt.bench.compact import compact
+    from iegopt.bench.journal import read_results, write_results
+    from iegopt.cli.bench_rows import PACKAGES
+
+    check_output(arguments.output)
+    document = read_results(Path(arguments.results))
+    with writing(arguments.output):
+        write_results(Path(arguments.output), compact(document, PACKAGES))
     return 0
 
 

@@ -2,21 +2,66 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from iegopt.cli.format import NONE, data, percent, plain, seconds
 from iegopt.cli.rows import Rows
 
 if TYPE_CHECKING:
+    from iegopt.bench.claims import Claim
     from iegopt.bench.report import Line
 
-__all__ = ["facts", "family_tables", "outcome", "remarks"]
+__all__ = ["PACKAGES", "claim_table", "comparisons", "facts", "family_tables", "outcome", "remarks"]
 
+PACKAGES = ("iegopt", "ortools", "highspy", "numpy", "numba", "pytoulbar2", "anrg-saga")
+"""Those whose versions a report tells."""
 _HEADS = (
-    "solver", "runs|", "plans|", "proved|", "mean gap|", "median gap|", "to 1 %|", "integral|", "seconds|", "memory|",
-    "late|",
+    "solver", "runs|", "plans|", "proved|", "gap 1 s|", "median gap|", "worst gap|", "proven gap|", "to 1 %|",
+    "integral|", "seconds|", "memory|", "late|",
 )  # fmt: skip
+_HOLDS = {True: "yes", False: "no", None: NONE}
+
+
+def claim_table(found: Sequence[Claim]) -> Rows:
+    """Claims, whether they hold, and the figures."""
+    cells = tuple((plain(claim.words), _HOLDS[claim.holds], plain(claim.figures)) for claim in found)
+    return Rows("Claims", ("claim", "holds", "figures"), cells)
+
+
+def comparisons(lines: Sequence[Line], limit: float) -> list[Rows]:
+    """A row a family, a column a solver: what was reached within the main limit, and what was proven.
+
+    Solvers that start from nothing and those that start from the plan of another have tables of their own.
+    """
+    ran = [line for line in lines if line.limit == limit and line.runs]
+    found = []
+    for hint in dict.fromkeys(line.hint for line in ran):
+        own = [line for line in ran if line.hint == hint]
+        given = "" if hint is None else f", given the plan of {plain(hint)}"
+        found.append(_compared(own, f"Time to proof, else median gap to the best known{given}", _reached))
+        found.append(_compared(own, f"Median gap proven{given}", lambda line: percent(line.proven_gap)))
+    return found
+
+
+def _compared(lines: Sequence[Line], title: str, cell: Callable[[Line], str]) -> Rows:
+    """A dash where a solver could not state any problem of a family."""
+    solvers = list(dict.fromkeys(line.solver for line in lines))
+    families = list(dict.fromkeys(line.family for line in lines))
+    words = {(line.family, line.solver): cell(line) for line in lines}
+    cells = ((plain(family), *(words.get((family, solver), NONE) for solver in solvers)) for family in families)
+    heads = ("family", *(f"{plain(solver)}|" for solver in solvers))
+    return Rows(f"{title}, {seconds(lines[0].limit)}", heads, tuple(cells))
+
+
+def _reached(line: Line) -> str:
+    """Seconds where all is proven, else the median gap and how much is."""
+    if line.proved == line.runs:
+        return seconds(line.seconds)
+    if line.plans == 0:
+        return "no plan"
+    proved = f" ({line.proved}/{line.runs} proved)" if line.proved else ""
+    return f"+{percent(line.median_gap)}{proved}"
 
 
 def family_tables(lines: Sequence[Line]) -> list[Rows]:
@@ -34,10 +79,14 @@ def family_tables(lines: Sequence[Line]) -> list[Rows]:
 def _cells(line: Line) -> tuple[str, ...]:
     integral = NONE if line.integral is None else f"{line.integral:.3f}"
     return (
-        plain(line.solver), f"{line.runs}", f"{line.plans}", f"{line.proved}", percent(line.mean_gap),
-        percent(line.median_gap), seconds(line.near_seconds), integral, seconds(line.seconds), data(line.memory),
-        f"{line.late or NONE}",
+        plain(line.solver), f"{line.runs}", f"{line.plans}", _share(line.proved, line.runs), percent(line.early_gap),
+        percent(line.median_gap), percent(line.worst_gap), percent(line.proven_gap), seconds(line.near_seconds),
+        integral, seconds(line.seconds), data(line.memory), f"{line.late or NONE}",
     )  # fmt: skip
+
+
+def _share(part: int, whole: int) -> str:
+    return f"{part}" if whole == 1 else f"{part} ({100 * part / whole:.0f} %)"
 
 
 def remarks(lines: Sequence[Line]) -> Rows:
@@ -58,12 +107,12 @@ def facts(document: dict[str, Any], contradicting: Sequence[str]) -> list[str]:
     session = document["sessions"][-1]
     suite = document["suite"]
     versions = session["versions"]
-    used = ("iegopt", "ortools", "highspy", "numpy", "pytoulbar2", "anrg-saga")
-    packages = ", ".join(f"{name} {versions[name]}" for name in used if name in versions)
+    packages = ", ".join(f"{name} {versions[name]}" for name in PACKAGES if name in versions)
+    core = f"; messages in {plain(session['messages'])}" if "messages" in session else ""
     threads = f"{suite['threads']} thread{'s' if suite['threads'] > 1 else ''}"
     return [
         f"{len(document['rows'])} runs of suite {plain(suite['name'])}, {threads}, {session['date']}",
-        f"{plain(session['processor'])}, {session['cores']} cores, Python {session['python']}, {packages}",
+        f"{plain(session['processor'])}, {session['cores']} cores, Python {session['python']}, {packages}{core}",
         *([f"command: {plain(session['command'])}"] if session["command"] else []),
         *(f"CONTRADICTION {plain(words)}" for words in contradicting),
     ]

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 __all__ = ["add_commands"]
 
-FAMILIES = ("chain", "agent", "fanout", "layered")
+FAMILIES = ("chain", "agent", "fanout", "layered", "joins")
 MEMORIES = ("slack", "tight", "part_full")
 
 

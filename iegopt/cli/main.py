@@ -19,14 +19,25 @@ import os
 import sys
 from collections.abc import Sequence
 
-from iegopt.cli import bench, compiling, explaining, instances, models, planning, queueing, replanning, solving
+from iegopt.cli import (
+    bench,
+    compiling,
+    explaining,
+    instances,
+    models,
+    planning,
+    queueing,
+    replanning,
+    solving,
+    warming,
+)  # fmt: skip
 from iegopt.cli.arguments import Parser, UsageError, Version
 from iegopt.cli.output import note
 from iegopt.errors import IegoptError, InternalError
 
 __all__ = ["main"]
 
-_GROUPS = (planning, replanning, queueing, explaining, solving, compiling, models, instances, bench)
+_GROUPS = (planning, replanning, queueing, explaining, solving, compiling, models, instances, bench, warming)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import gc
 import sys
 from pathlib import Path
 
@@ -27,7 +28,12 @@ def add_commands(commands: Commands) -> None:
         "--cluster", required=True, metavar="CLUSTER", help="cluster file, or the name of a shipped one"
     )
     add_limits(parser)
-    parser.add_argument("--deadline-ms", type=positive, metavar="MS", help="milliseconds by which to have a plan")
+    parser.add_argument(
+        "--deadline-ms",
+        type=positive,
+        metavar="MS",
+        help="milliseconds by which to have a plan, once all files are read",
+    )
     parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
     parser.add_argument("--html", metavar="FILE", help="also write the plan as one self-contained page")
     amount = parser.add_mutually_exclusive_group()
@@ -48,7 +54,10 @@ def _plan(arguments: argparse.Namespace) -> int:
     from iegopt.plans import Plan
 
     with busy(f"planning {request.id} on {cluster.name}"):
-        answer = Planner(cluster).plan(
+        planner = Planner(cluster)
+        planner.load(request)  # reading files is not planning: a deadline begins when all are read
+        gc.freeze()  # what is loaded stays to the end of the process: no collection need look at it
+        answer = planner.plan(
             request,
             deadline_ms=arguments.deadline_ms,
             solver=arguments.solver,

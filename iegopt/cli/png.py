@@ -32,9 +32,12 @@ def write_png(drawn: Sequence[Chart], path: Path) -> None:
         axes = figure.add_subplot(rows, 2, number)
         for line in chart.series:
             style = f"C{line.number % 10}{('-', '--', ':')[line.number // 10 % 3]}"
-            axes.step([*line.x, chart.end], [*line.y, line.y[-1]], style, where="post", label=line.name)
+            values = [max(y, chart.bottom) for y in (*line.y, line.y[-1])]
+            axes.step([*line.x, chart.end], values, style, where="post", label=line.name)
         axes.set(title=chart.title, xlabel=chart.x_label, ylabel=chart.y_label, xscale="log")
-        axes.set(xlim=(chart.start, chart.end), ylim=(0, chart.top * 1.02))
+        axes.set(xlim=(chart.start, chart.end), ylim=(chart.bottom, chart.top * 1.02))
+        if chart.bottom > 0:
+            axes.set(yscale="log", ylim=(chart.bottom * 0.9, chart.top * 1.2))
         axes.grid(visible=True, alpha=0.3)
         axes.legend(fontsize="small")
     figure.savefig(path, format="png", dpi=110)

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from iegopt.problem.arrays import Problem
+    from iegopt.solvers.incumbent import Improvement
     from iegopt.solvers.result import Result
     from iegopt.verify.report import Report
 
@@ -30,7 +31,8 @@ def add_commands(commands: Commands) -> None:
     add_limits(parser)
     parser.add_argument("--hint", metavar="PLAN.json", help="a plan to start from; one that is feasible is never lost")
     parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
-    parser.add_argument("--log", action="store_true", help="the solver's progress on stderr")
+    parser.add_argument("--log", action="store_true", help="what the engine logs on stderr")
+    parser.add_argument("--progress", action="store_true", help="every better plan and bound on stderr, with its time")
     parser.set_defaults(run=_solve)
 
     parser = commands.add_parser(
@@ -52,8 +54,9 @@ def _solve(arguments: argparse.Namespace) -> int:
 
     problem = to_problem(read_instance(document_path(arguments.file, "problems")))
     hint = None if arguments.hint is None else _choice(problem, _plan(arguments.hint), arguments.hint)
+    told = _tell_improvement if arguments.progress else None
     with busy(f"solving {arguments.file}"):
-        result = solve(problem, arguments.solver, params(arguments), hint)
+        result = solve(problem, arguments.solver, params(arguments), hint, on_improvement=told)
     document = _document(problem, result)
     if arguments.json:
         print_json(document)
@@ -65,6 +68,16 @@ def _solve(arguments: argparse.Namespace) -> int:
             _show_conflicts(problem, arguments)
     sys.stdout.flush()
     return EXIT[result.status]
+
+
+def _tell_improvement(improvement: Improvement) -> None:
+    """One line on stderr."""
+    from iegopt.cli.format import percent, seconds
+
+    objective, bound = (None if ticks is None else ticks / 1e9 for ticks in (improvement.objective, improvement.bound))
+    proof = f" ({improvement.proof})" if improvement.proof else ""
+    words = f"objective {seconds(objective)}, bound {seconds(bound)}{proof}, gap {percent(improvement.gap)}"
+    print(f"{improvement.seconds:9.3f} s  {words}", file=sys.stderr, flush=True)
 
 
 def _verify(arguments: argparse.Namespace) -> int:

@@ -135,8 +135,7 @@ def demand(stage: StageSpec, card: LlmCard | None, precision: Precision, *, atte
     derived = _derived(stage, card, precision, attention)
     given = stage.memory
     flops = stage.compute.flops
-    explicit = replace(
-        derived,
+    explicit = Demand(
         flops=derived.flops if flops is None else flops,
         memory_bytes=derived.memory_bytes if given.vram is None else given.vram,
         kv_bytes=derived.kv_bytes if given.kv_cache_size is None else given.kv_cache_size,
@@ -144,6 +143,9 @@ def demand(stage: StageSpec, card: LlmCard | None, precision: Precision, *, atte
         weight_traffic=derived.weight_traffic if given.traffic is None else 0.0,
         io_bytes=derived.io_bytes if stage.io is None else stage.io.bytes,
         fixed_time=stage.fixed_time,
+        weight_bytes=derived.weight_bytes,
+        batch=derived.batch,
+        decode=derived.decode,
     )
     work = derived.decode
     if work is None or not work.steps:

@@ -7,7 +7,9 @@ devices it is: evaluate it once for each, and multiply by the site's load factor
 from __future__ import annotations
 
 import math
+from collections.abc import Hashable
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from iegopt.cost.demand import Demand, demand, join_batch
 from iegopt.cost.gang import gang_capacity, gang_demand, replica_demand
@@ -18,6 +20,8 @@ from iegopt.spec.stage import Parallelism, ParallelStrategy, Precision, StageKin
 
 __all__ = ["CostModel", "RunningBatch", "StageCost"]
 
+MOST_KEPT = 20_000
+"""Costs that a model keeps; some 500 bytes each."""
 SINGLE = Parallelism(strategy=ParallelStrategy.NONE)
 
 
@@ -59,11 +63,29 @@ class StageCost:
     step_seconds: float | None
 
 
+class _Work(tuple[Any, ...]):
+    """A tuple that works its hash out once: that of a spec takes as long as a cost."""
+
+    _hash: int | None = None
+
+    def __hash__(self) -> int:
+        if self._hash is None:
+            self._hash = super().__hash__()
+        return self._hash
+
+
 @dataclass(frozen=True)
 class CostModel:
-    """Demands meet capacities; measured profiles take the roofline's place. Pure: equal arguments, equal costs."""
+    """Demands meet capacities; measured profiles take the roofline's place.
+
+    Pure: equal arguments, equal costs, which are therefore kept.
+    """
 
     profiles: Profiles = field(default_factory=Profiles)
+    _kept: dict[Hashable, tuple[LlmCard | None, StageCost]] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
+    _last: dict[str, tuple[StageSpec, _Work]] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def stage_cost(
         self,
@@ -102,6 +124,36 @@ class CostModel:
         InputError
             As ``demand``.
         """
+        key = (
+            self._work(stage), id(card), precision, device, capacity, parallelism, efficiency, parallel_efficiency,
+            calibration, load, running,
+        )  # fmt: skip
+        kept_card, found = self._kept.get(key, (None, None))
+        if found is None or kept_card is not card:
+            if len(self._kept) >= MOST_KEPT:
+                self._kept.clear()
+            found = self._cost(
+                stage, card, precision, device, capacity, parallelism, efficiency, parallel_efficiency, calibration,
+                load, running,
+            )  # fmt: skip
+            self._kept[key] = card, found
+        return found
+
+    def _work(self, stage: StageSpec) -> _Work:
+        """What a cost reads of a stage; a stage is asked about for many devices in a row."""
+        last = self._last.get("stage")
+        if last is None or last[0] is not stage:
+            work = _Work(
+                (stage.type, stage.tokens, stage.compute, stage.memory, stage.io, stage.fixed_time, stage.model)
+            )
+            last = self._last["stage"] = stage, work
+        return last[1]
+
+    def _cost(
+        self, stage: StageSpec, card: LlmCard | None, precision: Precision, device: str, capacity: Capacity,
+        parallelism: Parallelism, efficiency: float, parallel_efficiency: float, calibration: float, load: float,
+        running: RunningBatch | None,
+    ) -> StageCost:  # fmt: skip
         need = demand(stage, card, precision)
         if running is not None and need.decode is not None and card is not None:
             need = join_batch(need, card, precision, running.sequences, running.kv_tokens)

@@ -76,7 +76,9 @@ def criticality(
         if len(cluster.devices) == 1:
             found.append(Criticality(name, stages, "infeasible", None, None, (), True))
             continue
-        change = WhatIf(before, replan(edited(cluster, remove=[name]), max(_SHARE * clock.left, min(clock.left, 0.1))))
+        change = WhatIf(
+            before, replan(edited(cluster, remove=[name]), max(0.0, _SHARE * clock.left, min(clock.left, 0.1)))
+        )
         moved = tuple(stage.stage for stage in change.moved)
         found.append(
             Criticality(

@@ -4,6 +4,9 @@ Placement is a discrete problem, so a price is a difference and not a derivative
 problem solved again, and the saving divided by the step. Two steps are taken, a unit one (1 GB of memory, a
 hundredth of a limit in time) and, where it is larger, the least that lets the cheapest forbidden move happen. Only
 limits that forbid a cheaper move of one stage are priced; all others have price 0 as far as single moves go.
+
+Beside them stand the prices at the margin (``margins.py``): slopes of the relaxation's bound, which say of all devices
+and paths at once what carries a price, and how much the next bit is worth where stages could be split.
 """
 
 from __future__ import annotations
@@ -18,6 +21,7 @@ import numpy.typing as npt
 
 from iegopt.explain.alternatives import Move, moves
 from iegopt.explain.chosen import spent_dollars
+from iegopt.explain.margins import Margin, margins
 from iegopt.problem.arrays import TICKS_PER_SECOND, Problem
 from iegopt.problem.compile import Compiled
 from iegopt.solvers.api import solve
@@ -30,6 +34,8 @@ __all__ = ["GB", "ShadowPrice", "ShadowPrices", "shadow_prices"]
 Ints = npt.NDArray[np.int64]
 
 GB = 10**9
+_MARGINS_SHARE, _MARGINS_MOST = 0.2, 2.0
+"""Share of the time, and seconds at most, for the prices at the margin."""
 _OF_A_LIMIT = 0.01
 """The unit step of a limit in time, as a share of it."""
 
@@ -52,6 +58,10 @@ class ShadowPrice:
         The stage whose cheaper move the limit forbids.
     proven
         Whether both plans are proven optimal.
+    margin
+        The price at the margin of the same limit, of all its devices or paths together: seconds of objective per GB
+        or per second of limit. 0 where the relaxation does not pay for it, ``None`` where there are no such prices
+        or none of this rule.
     """
 
     rule: str
@@ -63,6 +73,7 @@ class ShadowPrice:
     dollars: float
     forbids: str
     proven: bool
+    margin: float | None = None
 
     @property
     def per(self) -> str:
@@ -84,11 +95,12 @@ class ShadowPrice:
 
 @dataclass(frozen=True)
 class ShadowPrices:
-    """Prices, dearest first; ``note`` says which limits have none and why."""
+    """Prices, dearest first; ``note`` says which limits have none and why; ``margins`` are those of the relaxation."""
 
     prices: tuple[ShadowPrice, ...]
     complete: bool
     note: str
+    margins: tuple[Margin, ...] = ()
 
     def document(self) -> dict[str, Any]:
         """As one JSON object."""
@@ -97,7 +109,8 @@ class ShadowPrices:
              "per": row.per}
             for row in self.prices
         ]  # fmt: skip
-        return {"prices": rows, "complete": self.complete, "note": self.note}
+        margins = [row.document() for row in self.margins]
+        return {"prices": rows, "complete": self.complete, "note": self.note, "margins": margins}
 
 
 @dataclass(frozen=True)
@@ -117,6 +130,8 @@ def shadow_prices(
 ) -> ShadowPrices:
     """Prices of the limits that forbid a cheaper move of one stage; ``optimal`` says what is proven of ``choice``."""
     limits, notes = _limits(compiled, choice)
+    share = clock.slice(min(_MARGINS_MOST, _MARGINS_SHARE * clock.left))
+    at_margin, why = margins(compiled, choice, share)
     before, spent = objective(compiled.problem, choice), spent_dollars(compiled, choice)
     prices: list[ShadowPrice] = []
     todo = [(limit, step) for limit in limits for step in _steps(compiled.problem, limit)]
@@ -126,9 +141,9 @@ def shadow_prices(
         if clock.left <= 0:
             break
         kind = "B" if limit.rule == "memory" else "s"
-        share = clock.left / (len(todo) - number)
+        limit_of_step = clock.left / (len(todo) - number)
         wider = _raised(compiled.problem, limit, step)
-        result = solve(wider, "auto", dataclasses.replace(params or Params(), time_limit=share), choice)
+        result = solve(wider, "auto", dataclasses.replace(params or Params(), time_limit=limit_of_step), choice)
         done += 1
         if result.choice is None or result.objective is None:
             continue
@@ -136,14 +151,27 @@ def shadow_prices(
             ShadowPrice(
                 limit.rule, limit.where, limit.allowed / unit[kind], step / unit[kind], kind,
                 (before - result.objective) / TICKS_PER_SECOND, spent - spent_dollars(compiled, result.choice),
-                limit.forbids, optimal and result.status is Status.OPTIMAL,
+                limit.forbids, optimal and result.status is Status.OPTIMAL, _margin(limit, at_margin, not why),
             )
         )  # fmt: skip
     if done < len(todo):
         notes.append(f"the time limit came before {len(todo) - done} of {len(todo)} steps were solved")
+    notes += [why] if why else []
     prices.sort(key=lambda row: (row.rule, row.where, row.step))
     prices.sort(key=lambda row: -row.price)
-    return ShadowPrices(tuple(prices), done == len(todo), "; ".join(notes))
+    return ShadowPrices(tuple(prices), done == len(todo), "; ".join(notes), at_margin)
+
+
+def _margin(limit: _Limit, at_margin: tuple[Margin, ...], known: bool) -> float | None:
+    """The price at the margin of a limit: of its devices, of all paths to its stage, of the budget."""
+    if not known or limit.rule == "sla":
+        return None
+    rows = [row for row in at_margin if row.rule == limit.rule]
+    if limit.rule == "memory":
+        rows = [row for row in rows if row.where[0] in limit.where]
+    if limit.rule == "finish_by":
+        rows = [row for row in rows if row.where[-1] == limit.where[0]]
+    return sum((row.price for row in rows), 0.0)
 
 
 def _limits(compiled: Compiled, choice: Ints) -> tuple[list[_Limit], list[str]]:

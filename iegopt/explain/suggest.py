@@ -132,7 +132,7 @@ def suggest(
             worked.append(_suggestion(candidate, now, None, reason))
             continue
         changed = edited(cluster, add=candidate.devices, gangs=candidate.gangs)
-        after = replan(changed, max(_SHARE * clock.left, min(clock.left, 0.1)))
+        after = replan(changed, max(0.0, _SHARE * clock.left, min(clock.left, 0.1)))
         worked.append(_suggestion(candidate, now, WhatIf(before, after), ""))
     return tuple(sorted(_worth_showing(worked), key=_rank))
 

@@ -26,6 +26,8 @@ Ints = npt.NDArray[np.int64]
 TICKS_PER_SECOND = 10**9
 NO_LIMIT = int(np.iinfo(np.int64).max)
 """Stands for "no SLA", "no deadline" in int64 arrays."""
+_BLOCK = 1 << 14
+"""Options looked at together."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -194,9 +196,24 @@ class Problem:
         """(O,) options that keep their stage's SLA and fit their devices alone."""
         o = self.options
         tightest = self.topology.tightest(self.capacity)
-        fits = o.share + np.where(o.weight_key >= 0, o.weight_share, 0) <= tightest[o.site]
         limit = np.minimum(self.sla, np.minimum(self.finish_by, self.deadline))
-        return np.asarray(fits & (o.time <= limit[o.stage]))
+        limited = bool((limit < NO_LIMIT).any())
+        weighted = bool((o.weight_key >= 0).any())
+        count = np.diff(o.ptr)
+        allowed = np.empty(len(o.site), dtype=np.bool_)
+        # In blocks: a large array for every step would be new memory each time, dearer than what is done to it.
+        stages = max(1, _BLOCK * self.V // max(1, len(o.site)))
+        for first in range(0, self.V, stages):
+            block = slice(first, min(first + stages, self.V))
+            part = slice(int(o.ptr[block.start]), int(o.ptr[block.stop]))
+            need = o.share[part]
+            if weighted:
+                need = need + np.where(o.weight_key[part] >= 0, o.weight_share[part], 0)
+            fits = need <= tightest.take(o.site[part])
+            if limited:
+                fits &= o.time[part] <= np.repeat(limit[block], count[block])
+            allowed[part] = fits
+        return allowed
 
     @cached_property
     def has_path_limits(self) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Hashable, Iterable
 from functools import cached_property
+from typing import TypeVar
 
 import numpy.ma  # noqa: F401 - np.unique loads it when first called: 20 ms of the first plan's deadline
 
@@ -13,9 +14,10 @@ from iegopt.cost.model import CostModel
 from iegopt.cost.profile import Profiles
 from iegopt.devices import Device, DeviceClass, expand
 from iegopt.errors import InputError
+from iegopt.problem.focus import focused
 from iegopt.problem.names import check_names
 from iegopt.problem.sites import SiteTable, build_sites, gang_sizes
-from iegopt.problem.stage_options import StageLayout, stage_layout
+from iegopt.problem.stage_options import StageBlocks, StageLayout, stage_blocks
 from iegopt.problem.state import ClusterState
 from iegopt.problem.tiers import Preferred
 from iegopt.problem.variants import Registry
@@ -26,6 +28,9 @@ __all__ = ["MAX_LAYOUTS", "CompiledCluster"]
 
 MAX_LAYOUTS = 512
 """Stage layouts kept per cluster: on 1,000 devices some 50 kB each."""
+_LEAST_UPDATES, _UPDATED_PART = 64, 4
+"""Updates of devices, and the part of all devices, after which the promising sites are chosen again."""
+Kept = TypeVar("Kept")
 
 
 class CompiledCluster:
@@ -49,7 +54,10 @@ class CompiledCluster:
         self.cost_model = CostModel(Profiles(library.profiles()))
         self.gang_sizes = gang_sizes(spec, self.devices)
         self._tables: dict[frozenset[int], SiteTable] = {}
+        self._focus: dict[SiteTable, SiteTable] = {}
+        self._updates = 0
         self._layouts: OrderedDict[Hashable, StageLayout] = OrderedDict()
+        self._blocks: OrderedDict[Hashable, StageBlocks] = OrderedDict()
         # Finds fault with links and overrides now, and is what a request with an LLM stage asks for first.
         self.sites(self.gang_sizes)
 
@@ -62,20 +70,39 @@ class CompiledCluster:
         preference: Preferred | None,
     ) -> StageLayout:
         """The options of a stage, from the ``MAX_LAYOUTS`` kept where one of the same demand was asked for before."""
-        key = (
+        # A table cut from another shares its kinds (kept as long as this), and so the costs of a stage on them.
+        demand = (
             stage.type, stage.model, stage.tokens, stage.compute, stage.memory, stage.io, stage.fixed_time,
-            stage.parallelism, stage.device_types, precisions, id(table), degrees, preference,
+            stage.parallelism, stage.device_types, precisions, id(table.kinds), degrees, preference,
         )  # fmt: skip
-        if key in self._layouts:
-            self._layouts.move_to_end(key)
-            return self._layouts[key]
-        efficiency = (self.spec.parallel_efficiency, self.spec.host_parallel_efficiency)
-        candidates = self.registry.candidates(stage, precisions)
-        found = stage_layout(stage, candidates, table, self.cost_model, efficiency, degrees, preference)
-        self._layouts[key] = found
-        if len(self._layouts) > MAX_LAYOUTS:
-            self._layouts.popitem(last=False)
-        return found
+        layout = self._layouts.get((table, demand))
+        if layout is not None:
+            self._layouts.move_to_end((table, demand))
+            return layout
+        blocks = self._blocks.get(demand)
+        if blocks is None:
+            efficiency = (self.spec.parallel_efficiency, self.spec.host_parallel_efficiency)
+            candidates = self.registry.candidates(stage, precisions)
+            blocks = stage_blocks(stage, candidates, table, self.cost_model, efficiency, degrees, preference)
+            _keep(self._blocks, demand, blocks)
+        layout = StageLayout.of(blocks, table)
+        _keep(self._layouts, (table, demand), layout)
+        return layout
+
+    def update(
+        self,
+        device: str,
+        *,
+        queue: tuple[int, float] | None = None,
+        utilisation: float | None = None,
+        used: int | None = None,
+    ) -> None:
+        """``ClusterState.update``; the promising sites are chosen again after so many that they may be others."""
+        self.state.update(device, queue=queue, utilisation=utilisation, used=used)
+        self._updates += 1
+        if self._updates >= max(_LEAST_UPDATES, len(self.devices) // _UPDATED_PART):
+            self._updates = 0
+            self._focus = {table: focused(table, self.state) for table in self._tables.values()}
 
     @cached_property
     def by_id(self) -> dict[str, Device]:
@@ -100,5 +127,22 @@ class CompiledCluster:
         """The sites for these gang sizes (1 is always among them)."""
         key = frozenset(sizes) | {1}
         if key not in self._tables:
-            self._tables[key] = build_sites(self.spec, self.devices, key)
+            table = self._tables[key] = build_sites(self.spec, self.devices, key)
+            self._focus[table] = focused(table, self.state)
         return self._tables[key]
+
+    def sites_at_hand(self, sizes: Iterable[int]) -> SiteTable | None:
+        """A table with the sites for these gang sizes, and perhaps for others, that need not be built first."""
+        key, every = frozenset(sizes) | {1}, frozenset(self.gang_sizes) | {1}
+        return self._tables.get(key) or (self._tables[every] if key <= every else None)
+
+    def focus(self, sizes: Iterable[int]) -> SiteTable | None:
+        """The promising ones of the sites at hand for these gang sizes; all, where there are few."""
+        table = self.sites_at_hand(sizes)
+        return None if table is None else self._focus.get(table, table)
+
+
+def _keep(kept: OrderedDict[Hashable, Kept], key: Hashable, value: Kept) -> None:
+    kept[key] = value
+    if len(kept) > MAX_LAYOUTS:
+        kept.popitem(last=False)

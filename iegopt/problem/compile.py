@@ -7,16 +7,18 @@ device, costs nothing, and has a data edge to it: data affinity is an edge from 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+import time
 from dataclasses import dataclass
+from typing import overload
 
 import numpy as np
 import numpy.typing as npt
 
 from iegopt.cost.weights import CostWeights, weights_for
 from iegopt.errors import InputError
-from iegopt.problem.arrays import NO_LIMIT, TICKS_PER_SECOND, Affinity, Options, Problem
+from iegopt.problem.arrays import NO_LIMIT, Affinity, Problem
 from iegopt.problem.cluster import CompiledCluster
+from iegopt.problem.columns import option_columns
 from iegopt.problem.compile_edges import EdgeBuilder, buffers, handed_on, location_bytes, wire_bytes
 from iegopt.problem.limits import Limits, request_limits, ticks, without_slack_limits
 from iegopt.problem.preference import asked_precision, preference_for, stage_preference, within_latency
@@ -30,9 +32,13 @@ from iegopt.spec.policy import KvTransferConfig
 from iegopt.spec.request import MemoryAccounting, RequestSpec
 from iegopt.spec.stage import AT_LEAST_16_BIT, SIXTEEN_BIT, Precision, StageSpec
 
-__all__ = ["Compiled", "compile_graph"]
+__all__ = ["Compiled", "can_focus", "compile_graph"]
 
 Ints = npt.NDArray[np.int64]
+
+_OPTION_NEEDS, _DEVICE_NEEDS = 1.5e-8, 2e-5
+"""Seconds that the arrays take for an option, and a table of sites for a device and gang size, as measured on one core
+of a server."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,10 +77,35 @@ class Compiled:
         return self.preference.names if self.preference else ()
 
 
+@overload
 def compile_graph(
     cluster: CompiledCluster, graph: GraphSpec, request: RequestSpec, *, tier: int | None = None
-) -> Compiled:
-    """Compile; ``tier`` is the lowest fallback tier that is open (``None``: all of them).
+) -> Compiled: ...
+@overload
+def compile_graph(
+    cluster: CompiledCluster,
+    graph: GraphSpec,
+    request: RequestSpec,
+    *,
+    tier: int | None = None,
+    focus: bool = False,
+    until: float | None = None,
+) -> Compiled | None: ...
+def compile_graph(
+    cluster: CompiledCluster, graph: GraphSpec, request: RequestSpec, *, tier: int | None = None, focus: bool = False,
+    until: float | None = None,
+) -> Compiled | None:  # fmt: skip
+    """Compile.
+
+    Parameters
+    ----------
+    tier
+        The lowest fallback tier that is open; ``None``: all of them.
+    focus
+        Over the cluster's promising sites only, where that is possible (``can_focus``).
+    until
+        ``time.perf_counter()`` by which to be done; where that is too early, the result is ``None``. What was worked
+        out by then is kept for the next time.
 
     Raises
     ------
@@ -83,7 +114,9 @@ def compile_graph(
     """
     kv = request.kv_transfer_config or cluster.spec.kv_transfer_config
     degrees = [_degrees(stage, cluster) for stage in graph.stages]
-    table = cluster.sites({k for ks in degrees for k in ks})
+    table = _table(cluster, {k for ks in degrees for k in ks}, focus, until)
+    if table is None:
+        return None
     figures = SiteFigures(
         load=cluster.state.site_load(table.topology),
         price=cluster.state.site_price(table.topology),
@@ -95,10 +128,14 @@ def compile_graph(
     sizes = [wire_bytes(edge, by_id[edge.source], kv) for edge in graph.edges]
     held = buffers(graph, sizes, kv)
     weights = weights_for(request.sla_class, request.weights, request.objective)
-    stages = [
-        StageOptions.of(cluster.layout(stage, _precisions(stage, request, preference), table, ks, own), figures, buffer)
-        for stage, ks, buffer, own in zip(graph.stages, degrees, held, preferences, strict=True)
-    ]
+    stages: list[StageOptions] = []
+    for stage, ks, buffer, own in zip(graph.stages, degrees, held, preferences, strict=True):
+        layout = cluster.layout(stage, _precisions(stage, request, preference), table, ks, own)
+        stages.append(StageOptions.of(layout, figures, buffer))
+        if until is not None and time.perf_counter() > until:
+            return None
+    if until is not None and time.perf_counter() + _OPTION_NEEDS * sum(len(options.site) for options in stages) > until:
+        return None
     opened = [
         _opened(stage, options, tier, own, cluster, table)
         for stage, options, own in zip(graph.stages, stages, preferences, strict=True)
@@ -106,13 +143,29 @@ def compile_graph(
     kept, penalty = [keep for keep, _ in opened], [extra for _, extra in opened]
     limits = request_limits(graph, request)
     problem = _problem(
-        cluster, graph, request, table, stages, kept, penalty, weights, limits, kv, sizes
+        cluster, graph, request, table, figures, stages, kept, penalty, weights, limits, kv, sizes
     )  # fmt: skip
     name = None if preference is None else preference.names[len(preference.names) - 1 if tier is None else tier]
     return Compiled(
         problem, graph, request, cluster, table, tuple(stages), tuple(kept), tuple(penalty), weights, limits, kv,
         name, preference,
     )  # fmt: skip
+
+
+def _table(cluster: CompiledCluster, sizes: set[int], focus: bool, until: float | None) -> SiteTable | None:
+    """The sites for these gang sizes: built where there is time, else of a table at hand, else ``None``."""
+    if focus:
+        return cluster.focus(sizes)
+    needs = 0.0 if until is None else _DEVICE_NEEDS * len(cluster.devices) * len(sizes)
+    if until is None or time.perf_counter() + needs < until:
+        return cluster.sites(sizes)
+    return cluster.sites_at_hand(sizes) if time.perf_counter() < until else None
+
+
+def can_focus(graph: GraphSpec, request: RequestSpec, cluster: CompiledCluster) -> bool:
+    """Whether a plan over the promising sites means the same: nothing binds a stage to a device or prefers one."""
+    bound = (stage.affinity.device or stage.affinity.kv_cache_location for stage in graph.stages)
+    return preference_for(request, cluster) is None and not any(bound)
 
 
 def _degrees(stage: StageSpec, cluster: CompiledCluster) -> tuple[int, ...]:
@@ -149,6 +202,8 @@ def _opened(
     cluster: CompiledCluster, table: SiteTable,
 ) -> tuple[Ints, npt.NDArray[np.float64]]:  # fmt: skip
     """Which options of a stage tier and device affinity leave, and the seconds that each option's penalty adds."""
+    if preference is None and stage.affinity.device is None:
+        return options.layout.every, options.layout.nothing
     mask = _tier_mask(stage, options, tier, preference, cluster)
     bound = stage.affinity.device
     if bound is None:
@@ -189,6 +244,7 @@ def _problem(
     graph: GraphSpec,
     request: RequestSpec,
     table: SiteTable,
+    figures: SiteFigures,
     stages: list[StageOptions],
     kept: list[Ints],
     penalty: list[npt.NDArray[np.float64]],
@@ -198,33 +254,25 @@ def _problem(
     sizes: list[float],
 ) -> Problem:
     scale = math.lcm(*(size for _, size, _ in table.kinds))
-    variants: dict[str, int] = {}
-    columns = [
-        _columns(options, keep, extra, table, weights, scale, variants)
-        for options, keep, extra in zip(stages, kept, penalty, strict=True)
-    ]
     edges = EdgeBuilder(graph, weights.lambda_)
     for edge, size in zip(graph.edges, sizes, strict=True):
         edges.add(edge, size, kv, stages, kept)
     names = [stage.id for stage in graph.stages]
+    located: list[int] = []
     for v, stage in enumerate(graph.stages):
         if stage.affinity.kv_cache_location is not None:
             if f"kv:{stage.id}" in names:
                 raise InputError(f"stage kv:{stage.id}: the name stands for the KV location of {stage.id}: rename it")
-            columns.append(_companion(stage, cluster, variants))
+            located.append(_location(stage, cluster))
             edges.add_location(len(names), v, location_bytes(stage, kv))
             names.append(f"kv:{stage.id}")
     peak = request.memory_accounting is MemoryAccounting.PEAK
-    options = Options(
-        ptr=np.concatenate([[0], np.cumsum([len(column["site"]) for column in columns])]).astype(np.int64),
-        **{key: np.concatenate([column[key] for column in columns]) for key in columns[0]},
-        kv_share=_kv_share(stages, kept, len(names), table, scale) if peak else None,
-    )
+    options, variants = option_columns(stages, kept, penalty, located, table, figures, weights, scale, peak)
     companions = list(range(len(graph.stages), len(names)))
     problem = Problem(
         name=f"{request.id}@{cluster.spec.name}",
         stages=tuple(names),
-        variants=tuple(variants),
+        variants=variants,
         topology=table.topology,
         options=options,
         edges=edges.build(handed_on(graph) if peak else None),
@@ -244,58 +292,15 @@ def _problem(
     return without_slack_limits(problem)
 
 
-def _columns(
-    options: StageOptions, keep: Ints, extra: npt.NDArray[np.float64], table: SiteTable, weights: CostWeights,
-    scale: int, variants: dict[str, int],
-) -> dict[str, Ints]:  # fmt: skip
-    every: Ints | slice = slice(None) if len(keep) == len(options.site) else keep
-    site, block = options.site[every], options.block[every]
-    # The scale is a multiple of every width, so a device's share is exact.
-    per_device = (scale // table.topology.width)[site]
-    names = np.array([variants.setdefault(b.candidate.name, len(variants)) for b in options.blocks], dtype=np.int64)
-    weights_held = np.array([math.ceil(b.weight_bytes) for b in options.blocks], dtype=np.int64)
-    variant, held = names[block], weights_held[block]
-    cost = options.cost(weights)[every]
-    return {
-        "site": site,
-        "variant": variant,
-        "cost": _rounded(cost + extra[every] if extra.any() else cost),
-        "time": _rounded(options.time[every]),
-        "share": options.memory[every] * per_device,
-        "weight_key": np.where(held > 0, variant * table.topology.S + site, -1),
-        "weight_share": held * per_device,
-    }
-
-
-def _kv_share(
-    stages: list[StageOptions], kept: list[Ints], stages_in_all: int, table: SiteTable, scale: int
-) -> Ints:  # fmt: skip
-    """(O,) the part of every option's share that is KV cache; the companions, an option each, hold none."""
-    parts = []
-    for options, keep in zip(stages, kept, strict=True):
-        size = np.array([math.floor(block.cost.kv_bytes) for block in options.blocks], dtype=np.int64)
-        parts.append(size[options.block[keep]] * (scale // table.topology.width)[options.site[keep]])
-    return np.concatenate([*parts, np.zeros(stages_in_all - len(stages), dtype=np.int64)])
-
-
-def _companion(stage: StageSpec, cluster: CompiledCluster, variants: dict[str, int]) -> dict[str, Ints]:
-    """The only option of a KV location: on its device, at no cost."""
+def _location(stage: StageSpec, cluster: CompiledCluster) -> int:
+    """The site of a KV location: its device alone."""
     place = stage.affinity.kv_cache_location
     assert place is not None
     if place not in cluster.state.index:
         raise InputError(
             f"stage {stage.id}: affinity.kv_cache_location: no device of cluster {cluster.spec.name} is called {place}"
         )
-    zero = np.zeros(1, dtype=np.int64)
-    return {
-        "site": zero + cluster.state.index[place],
-        "variant": zero + variants.setdefault("resident", len(variants)),
-        "cost": zero,
-        "time": zero,
-        "share": zero,
-        "weight_key": zero - 1,
-        "weight_share": zero,
-    }
+    return cluster.state.index[place]
 
 
 def _affinities(graph: GraphSpec) -> tuple[Affinity, ...]:
@@ -310,11 +315,3 @@ def _affinities(graph: GraphSpec) -> tuple[Affinity, ...]:
         )
         for rule in graph.affinity
     )
-
-
-def _rounded(seconds: Iterable[float]) -> Ints:
-    ticks = np.asarray(seconds) * TICKS_PER_SECOND
-    if np.abs(ticks).max(initial=0.0) > 2.0**60:
-        raise InputError("a cost is over 36 years of weighted time: check the units of the request and the cluster")
-    rounded: Ints = np.rint(ticks).astype(np.int64)
-    return rounded

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -14,6 +17,7 @@ from iegopt.problem.compile import Compiled
 from iegopt.problem.topology import WAN
 from iegopt.problem.transfer import ChosenTransfers, chosen_transfers
 from iegopt.spec.cluster import LEVELS
+from iegopt.spec.policy import TerminationPolicy
 
 __all__ = ["SAME_SITE", "decode", "in_seconds"]
 
@@ -37,11 +41,10 @@ def decode(
     ``start`` (V,) are ticks where stages must not overlap; else every stage starts as soon as it can.
     """
     moved = chosen_transfers(compiled.problem, choice)
-    transfers = tuple(_transfer(compiled, e, choice, moved) for e in range(compiled.problem.E))
+    sites: list[int] = compiled.problem.options.site[choice].tolist()
+    transfers = _transfers(compiled, sites, moved)
     begin, finish = _schedule(compiled, choice, moved, start)
-    stages = tuple(
-        _stage(compiled, v, int(choice[v]), begin[v], finish[v]) for v in range(compiled.problem.V)
-    )  # fmt: skip
+    stages = _stages(compiled, choice, sites, begin, finish)
     total = CostSplit(
         L=sum(stage.cost.L for stage in stages),
         T=sum(stage.cost.T for stage in stages),
@@ -67,7 +70,7 @@ def decode(
         note=note,
         makespan=max(finish, default=0.0),
         deadline=compiled.limits.deadline,
-        termination=compiled.request.dag_constraints.termination_policy.model_dump(mode="json"),
+        termination=dict(_termination(compiled.request.dag_constraints.termination_policy)),
         tier=compiled.tier,
         stages=stages,
         transfers=transfers,
@@ -79,49 +82,112 @@ def decode(
     )
 
 
-def _stage(compiled: Compiled, v: int, option: int, start: float, finish: float) -> StagePlan:
-    problem = compiled.problem
-    site = int(problem.options.site[option])
-    devices = tuple(problem.topology.devices[d] for d in problem.topology.devices_of(site))
-    first = compiled.cluster.devices[int(problem.topology.devices_of(site)[0])]
-    place = {"site": problem.topology.sites[site], "variant": problem.variants[int(problem.options.variant[option])]}
-    if v >= len(compiled.graph.stages):
-        return StagePlan(
-            id=problem.stages[v], kind="kv_location", **place, devices=devices, device_model=first.kind.model,
-            artifact=None, t0=0.0, time=0.0, load_time=0.0, bottleneck="none", time_source="fixed", start=start,
-            finish=finish, memory=0, capacity_ratio=0.0, sla=None, cost=CostSplit(0.0, 0.0, 0.0, 0.0, 0.0),
-        )  # fmt: skip
-    spec, options = compiled.graph.stages[v], compiled.stages[v]
-    i = int(compiled.kept[v][option - int(problem.options.ptr[v])])
-    block = options.blocks[int(options.block[i])]
-    t0, time, money = float(options.t0[i]), float(options.time[i]), float(options.money[i])
-    memory = int(options.memory[i]) + math.ceil(block.weight_bytes)
-    free = int(compiled.cluster.state.free[problem.topology.devices_of(site)].min()) * len(devices)
-    artifact = block.candidate.variant.artifact_path if block.candidate.variant else None
-    spent = dollars(compiled.cluster.reference_price, money)
-    return StagePlan(
-        id=problem.stages[v], kind=str(spec.type), **place, devices=devices, device_model=first.kind.model,
-        artifact=artifact, t0=t0, time=time, load_time=block.load_time, bottleneck=block.cost.bottleneck,
-        time_source=block.cost.source, start=start, finish=finish, memory=memory,
-        capacity_ratio=memory / free if free else 0.0, sla=spec.latency_sla,
-        cost=CostSplit(L=t0, T=time, M=money, D=0.0, dollars=spent),
-    )  # fmt: skip
+@lru_cache(maxsize=64)
+def _termination(policy: TerminationPolicy) -> Mapping[str, Any]:
+    """A policy as plain data, rendered once: most requests bear one of a few."""
+    return policy.model_dump(mode="json")
 
 
-def _transfer(compiled: Compiled, e: int, choice: Ints, moved: ChosenTransfers) -> TransferPlan:
-    problem = compiled.problem
-    u, v = int(problem.edges.source[e]), int(problem.edges.target[e])
-    level = problem.topology.level(int(problem.options.site[choice[u]]), int(problem.options.site[choice[v]]))
-    return TransferPlan(
-        source=problem.stages[u],
-        target=problem.stages[v],
-        kind=problem.edges.kind[e],
-        path=SAME_SITE if level < 0 else LEVELS[min(level, WAN)],
-        bytes=float(problem.edges.bytes[e]),
-        raw=float(moved.raw[e]),
-        exposed=int(moved.time[e]) / TICKS_PER_SECOND,
-        cost=int(moved.cost[e]) / TICKS_PER_SECOND,
+def _stages(
+    compiled: Compiled, choice: Ints, sites: list[int], start: list[float], finish: list[float]
+) -> tuple[StagePlan, ...]:
+    """Every stage where it stands, the KV locations after the others."""
+    problem, topology = compiled.problem, compiled.problem.topology
+    variants = problem.options.variant[choice].tolist()
+    local = (choice - problem.options.ptr[:-1]).tolist()
+    members = [topology.devices_of(site).tolist() for site in sites]
+    found = []
+    for v, name in enumerate(problem.stages):
+        devices = tuple(topology.devices[d] for d in members[v])
+        site, variant = topology.sites[sites[v]], problem.variants[variants[v]]
+        model = compiled.cluster.devices[members[v][0]].kind.model
+        if v >= len(compiled.graph.stages):
+            nothing = CostSplit(0.0, 0.0, 0.0, 0.0, 0.0)
+            found.append(
+                StagePlan(
+                    id=name,
+                    kind="kv_location",
+                    site=site,
+                    devices=devices,
+                    device_model=model,
+                    variant=variant,
+                    artifact=None,
+                    t0=0.0,
+                    time=0.0,
+                    load_time=0.0,
+                    bottleneck="none",
+                    time_source="fixed",
+                    start=start[v],
+                    finish=finish[v],
+                    memory=0,
+                    capacity_ratio=0.0,
+                    sla=None,
+                    cost=nothing,
+                )
+            )
+            continue
+        spec, options, figures = compiled.graph.stages[v], compiled.stages[v], compiled.stages[v].figures
+        layout, i = options.layout, int(compiled.kept[v][local[v]])
+        block = layout.blocks[int(layout.block[i])]
+        t0 = float(layout.t0[i])
+        money = t0 * float(figures.price[sites[v]]) / figures.reference_price
+        memory = int(layout.memory[i]) + options.buffer + math.ceil(block.weight_bytes)
+        free = min(int(compiled.cluster.state.free[d]) for d in members[v]) * len(devices)
+        time = t0 * float(figures.load[sites[v]])
+        split = CostSplit(L=t0, T=time, M=money, D=0.0, dollars=dollars(compiled.cluster.reference_price, money))
+        found.append(
+            StagePlan(
+                id=name,
+                kind=str(spec.type),
+                site=site,
+                devices=devices,
+                device_model=model,
+                variant=variant,
+                artifact=block.candidate.variant.artifact_path if block.candidate.variant else None,
+                t0=t0,
+                time=time,
+                load_time=block.load_time,
+                bottleneck=block.cost.bottleneck,
+                time_source=block.cost.source,
+                start=start[v],
+                finish=finish[v],
+                memory=memory,
+                capacity_ratio=memory / free if free else 0.0,
+                sla=spec.latency_sla,
+                cost=split,
+            )
+        )
+    return tuple(found)
+
+
+def _transfers(compiled: Compiled, sites: list[int], moved: ChosenTransfers) -> tuple[TransferPlan, ...]:
+    problem, edges = compiled.problem, compiled.problem.edges
+    figures = zip(
+        edges.source.tolist(),
+        edges.target.tolist(),
+        edges.kind,
+        edges.bytes.tolist(),
+        moved.raw.tolist(),
+        moved.time.tolist(),
+        moved.cost.tolist(),
+        strict=True,
     )
+    found = []
+    for u, v, kind, size, raw, time, cost in figures:
+        level = problem.topology.level(sites[u], sites[v])
+        found.append(
+            TransferPlan(
+                source=problem.stages[u],
+                target=problem.stages[v],
+                kind=kind,
+                path=SAME_SITE if level < 0 else LEVELS[min(level, WAN)],
+                bytes=size,
+                raw=raw,
+                exposed=time / TICKS_PER_SECOND,
+                cost=cost / TICKS_PER_SECOND,
+            )
+        )
+    return tuple(found)
 
 
 def _schedule(

@@ -9,36 +9,41 @@ in blocks of a host, 1 to 5.5 times the slowest one's speed, 24 to 80 GB. Graphs
               takes the KV cache of the round before by an edge that skips the tools (treewidth 2)
 ``fanout``    a stage, its parallel branches, their join, and again
 ``layered``   random layers of up to 4 stages, 1.8 edges a stage
+``joins``     a path on which one or two stages fan out into 2 to 4 branches that join again
 ============  =====================================================================================
 
 Every stage has an option on every site: work / speed with 10 % lognormal noise. 15 % of the stages have an SLA at
-the 30 % quantile of their times. A placement is planted that keeps every SLA and every memory, so every problem has
-a feasible plan. Memory is one of
+the 30 % quantile of their times. A placement is planted that keeps every SLA, memory and affinity, so every problem
+has a feasible plan. Memory is one of
 
 ============  =====================================================================================
 ``slack``     all stages fit on one device together: memory never binds
 ``tight``     on every device the planted stages take 1/1.1 of it; at least a stage a device fills one
-``part_full`` a third of the devices are too full for the largest stage; the others hold their planted stages
+``part_full`` a third of the devices are too full for the largest stage, others cannot take two of it
 ============  =====================================================================================
+
+``part_full`` is the everyday case: a third of the stages have an SLA there, and two neighbours have an affinity: to
+different hosts, required, or preferred to one rack.
 """
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
 
 from iegopt.errors import InputError
-from iegopt.problem.arrays import NO_LIMIT, Edges, Options, Problem
-from iegopt.problem.topology import Topology
+from iegopt.problem.arrays import NO_LIMIT, Affinity, Edges, Options, Problem
+from iegopt.problem.topology import LEVEL_NAMES, Topology
 from iegopt.problem.transfer import time_ticks
 
 __all__ = ["FAMILIES", "MAX_OPTIONS", "Family", "Memory", "generate"]
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
-Family = Literal["chain", "agent", "fanout", "layered"]
+Family = Literal["chain", "agent", "fanout", "layered", "joins"]
 Memory = Literal["slack", "tight", "part_full"]
 
 FAMILIES: tuple[Family, ...] = get_args(Family)
@@ -55,6 +60,10 @@ _PRICE = np.array([2.2, 1.4, 0.7, 0.3])
 """Per second, over the mean price; a stage costs 0.6 · time + 0.4 · price · time."""
 _GANG_EFFICIENCY = {1: 1.0, 2: 0.92, 4: 0.85}
 _SLACK = 1.1
+_LIMITED = {"slack": 0.15, "tight": 0.15, "part_full": 1 / 3}
+"""Share of the stages that have an SLA."""
+_PENALTY = 0.02
+"""Of a broken preferred affinity, in parts of what the stages cost where they are planted."""
 # Seconds at speed 1 and bytes of the output, medians of a lognormal: prefill, decode, tool.
 _WORK = {"prefill": 1.0, "decode": 4.0, "tool": 0.2}
 _BYTES = {"prefill": 1.3e9, "decode": 3e8, "tool": 1e5}
@@ -95,17 +104,20 @@ def generate(
     cost = time * (0.6 + 0.4 * _PRICE[kind[lead]] * topology.width)
     options = _options(time_ticks(time), time_ticks(cost), need, topology)
     scale = int(topology.width.max())
+    edges = _edges(kinds, pairs, rng)
+    sla = _slas(time_ticks(time), planted, _LIMITED[memory], rng)
+    affinities = _affinity(pairs, topology, planted, time_ticks(cost), rng) if memory == "part_full" else ()
     return Problem(
         name=f"{family}-{stages}x{sites}-{memory}-s{seed}{'-gangs' if gangs else ''}",
         stages=tuple(f"{kinds[v]}{v}" for v in range(stages)),
         variants=("fp16",),
         topology=topology,
         options=options,
-        edges=_edges(kinds, pairs, rng),
-        affinities=(),
+        edges=edges,
+        affinities=affinities,
         capacity=capacity * scale,
         memory_scale=scale,
-        sla=_slas(time_ticks(time), planted, rng),
+        sla=sla,
         finish_by=np.full(stages, NO_LIMIT),
         deadline=NO_LIMIT,
         budget=NO_LIMIT,
@@ -162,12 +174,27 @@ def _options(time: Ints, cost: Ints, need: Ints, topology: Topology) -> Options:
     )
 
 
-def _slas(time: Ints, planted: Ints, rng: np.random.Generator) -> Ints:
-    """(V,) ticks: for 15 % of the stages the 30 % quantile of their times, or the planted time if that is later."""
+def _slas(time: Ints, planted: Ints, limited: float, rng: np.random.Generator) -> Ints:
+    """(V,) ticks: for a share of the stages the 30 % quantile of their times, or the planted time if that is later."""
     stages = np.arange(len(time))
     cut = np.partition(time, time.shape[1] * 3 // 10, axis=1)[:, time.shape[1] * 3 // 10]
     sla = np.maximum(cut, time[stages, planted])
-    return np.where(rng.random(len(time)) < 0.15, sla, NO_LIMIT)
+    return np.where(rng.random(len(time)) < limited, sla, NO_LIMIT)
+
+
+def _affinity(
+    pairs: list[tuple[int, int]], topology: Topology, planted: Ints, cost: Ints, rng: np.random.Generator
+) -> tuple[Affinity, ...]:
+    """Of the ends of an edge: apart by host where they are planted so and a coin says so, else preferably in a rack."""
+    if not pairs:
+        return ()
+    u, v = pairs[int(rng.integers(len(pairs)))]
+    host, rack = LEVEL_NAMES.index("host"), LEVEL_NAMES.index("rack")
+    apart = topology.group[host, planted[u]] != topology.group[host, planted[v]] and rng.random() < 0.5
+    if apart:
+        return (Affinity((u, v), host, True, True, 0),)
+    penalty = int(_PENALTY * cost[np.arange(len(planted)), planted].sum())
+    return (Affinity((u, v), rack, False, False, penalty),)
 
 
 def _edges(kinds: list[str], pairs: list[tuple[int, int]], rng: np.random.Generator) -> Edges:
@@ -258,4 +285,28 @@ def _layered(stages: int, rng: np.random.Generator) -> Graph:
     return kinds, pairs
 
 
-_GRAPHS = {"chain": _chain, "agent": _agent, "fanout": _fanout, "layered": _layered}
+def _joins(stages: int, rng: np.random.Generator) -> Graph:
+    """Branches of one or two stages each; what does not fit into the number of stages is left out."""
+    blocks = [rng.integers(1, 3, size=int(rng.integers(2, 5))).tolist() for _ in range(int(rng.integers(1, 3)))]
+    while blocks and sum(map(sum, blocks)) + len(blocks) + 1 > stages:
+        blocks.pop()
+    path = stages - sum(map(sum, blocks))
+    after = np.sort(rng.permutation(np.arange(1, path))[: len(blocks)]).tolist()
+    kinds: list[str] = []
+    pairs: list[tuple[int, int]] = []
+    loose: list[int] = []
+    for i in range(path):
+        pairs += [(u, len(kinds)) for u in loose]
+        loose = [len(kinds)]
+        kinds.append(("prefill", "decode")[i % 2])
+        if i + 1 in after:
+            fork, loose = loose[0], []
+            for length in blocks[after.index(i + 1)]:
+                branch = [fork, *range(len(kinds), len(kinds) + length)]
+                pairs += list(pairwise(branch))
+                kinds += ["decode", "tool"][:length]
+                loose.append(branch[-1])
+    return kinds, pairs
+
+
+_GRAPHS = {"chain": _chain, "agent": _agent, "fanout": _fanout, "layered": _layered, "joins": _joins}

@@ -47,17 +47,18 @@ def ticks(seconds: float | None) -> int:
 
 def without_slack_limits(problem: Problem) -> Problem:
     """Drop limits that no choice of options within their SLAs can reach, so that solvers need not carry them."""
-    within = np.where(problem.options.time <= problem.sla[problem.options.stage], problem.options.time, 0)
-    slowest = [int(within[problem.options.of(v)].max(initial=0)) for v in range(problem.V)]
-    budget = sum(slowest[v] for v in problem.budget_stages)
-    topology = problem.topology
-    if topology.pair_latency is not None and topology.pair_seconds_per_byte is not None:
-        latency, rate = topology.pair_latency.max(), topology.pair_seconds_per_byte.max()
-    else:
-        latency = max(level.max() for level in topology.latency)
-        rate = max(level.max() for level in topology.seconds_per_byte)
+    options = problem.options
+    within = options.time
+    if (problem.sla < NO_LIMIT).any():
+        within = np.where(within <= np.repeat(problem.sla, np.diff(options.ptr)), within, 0)
+    slowest = np.zeros(problem.V, dtype=np.int64)
+    filled = np.flatnonzero(np.diff(options.ptr))
+    if filled.size:
+        slowest[filled] = np.maximum.reduceat(within, options.ptr[filled])
+    budget = int(slowest[list(problem.budget_stages)].sum())
+    latency, rate = problem.topology.slowest
     transfers = ticks(float((latency + problem.edges.bytes * rate).sum())) + problem.E
-    longest = sum(slowest) + transfers
+    longest = int(slowest.sum()) + transfers
     return replace(
         problem,
         budget=problem.budget if budget > problem.budget else NO_LIMIT,

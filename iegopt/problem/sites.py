@@ -8,7 +8,7 @@ the cluster lists replace the blocks.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
@@ -43,11 +43,28 @@ class SiteTable:
         (device class, gang size, whether one domain holds the gang); a gang is of one class.
     of_kind
         The sites of every kind, ascending.
+    whole (S,)
+        Where the table is a part of a larger one (``focus``): the number of every site there.
     """
 
     topology: Topology
     kinds: tuple[tuple[DeviceClass, int, bool], ...]
     of_kind: tuple[Ints, ...]
+    whole: Ints | None = None
+    _spread: dict[tuple[int, ...], tuple[Ints, Ints]] = field(default_factory=dict)
+
+    def spread(self, kinds: tuple[int, ...]) -> tuple[Ints, Ints]:
+        """Site and block (n,) of every option, in site order, where block i stands on all sites of ``kinds[i]``.
+
+        Kept: stages that run on the same kinds of sites share these arrays.
+        """
+        if kinds not in self._spread:
+            none = np.empty(0, dtype=np.int64)
+            site = np.concatenate([none, *(self.of_kind[kind] for kind in kinds)])
+            order = np.argsort(site, kind="stable")
+            block = np.repeat(np.arange(len(kinds)), [len(self.of_kind[kind]) for kind in kinds])
+            self._spread[kinds] = site[order], block[order]
+        return self._spread[kinds]
 
 
 def gang_sizes(cluster: ClusterSpec, devices: tuple[Device, ...]) -> tuple[int, ...]:

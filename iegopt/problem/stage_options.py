@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
 
 from iegopt.cost.model import CostModel, StageCost
 from iegopt.cost.roofline import Capacity
-from iegopt.cost.weights import CostWeights
 from iegopt.devices import DeviceClass
 from iegopt.problem.sites import SiteTable
 from iegopt.problem.tiers import Preferred
@@ -23,7 +23,7 @@ from iegopt.problem.variants import Candidate
 from iegopt.spec.kinds import KINDS
 from iegopt.spec.stage import Parallelism, ParallelStrategy, Precision, StageSpec
 
-__all__ = ["Block", "SiteFigures", "StageLayout", "StageOptions", "stage_layout"]
+__all__ = ["Block", "SiteFigures", "StageBlocks", "StageLayout", "StageOptions", "stage_blocks"]
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -36,6 +36,11 @@ class SiteFigures:
     load: Floats
     price: Floats
     reference_price: float
+
+    @cached_property
+    def all_usable(self) -> bool:
+        """Whether no device is fully utilised."""
+        return bool(np.isfinite(self.load).all())
 
 
 @dataclass(frozen=True)
@@ -56,6 +61,15 @@ class Refusal:
 
     rank: int
     reason: str
+
+
+@dataclass(frozen=True, eq=False)
+class StageBlocks:
+    """What a stage costs on kinds of sites: for every block the kind, and for every kind without one the reason."""
+
+    kinds: tuple[int, ...]
+    blocks: tuple[Block, ...]
+    refused: tuple[tuple[int, str], ...]
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,49 +95,106 @@ class StageLayout:
     blocks: tuple[Block, ...]
     refused: Counter[str]
 
+    @classmethod
+    def of(cls, found: StageBlocks, table: SiteTable) -> StageLayout:
+        """The blocks spread over the sites of a table."""
+        site, block = table.spread(found.kinds)
+        blocks = found.blocks
+        t0 = np.array([b.cost.t0 + b.load_time for b in blocks])
+        memory = np.array([math.ceil(b.cost.memory_bytes + b.cost.kv_bytes) for b in blocks], dtype=np.int64)
+        refused: Counter[str] = Counter()
+        for kind, reason in found.refused:
+            refused[reason] += len(table.of_kind[kind])
+        return cls(site, block, t0[block], memory[block], blocks, refused)
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        """Variant of every block."""
+        return tuple(block.candidate.name for block in self.blocks)
+
+    @cached_property
+    def held(self) -> Ints:
+        """(blocks,) bytes of weights over the whole site."""
+        return np.array([math.ceil(block.weight_bytes) for block in self.blocks], dtype=np.int64)
+
+    @cached_property
+    def kv_bytes(self) -> Ints:
+        """(blocks,) bytes of KV cache over the whole site."""
+        return np.array([math.floor(block.cost.kv_bytes) for block in self.blocks], dtype=np.int64)
+
+    @cached_property
+    def every(self) -> Ints:
+        """(n,) the numbers of all options."""
+        return np.arange(len(self.site))
+
+    @cached_property
+    def nothing(self) -> Floats:
+        """(n,) zeros."""
+        return np.zeros(len(self.site))
+
+    def where(self, usable: npt.NDArray[np.bool_]) -> StageLayout:
+        """The options in a mask (n,)."""
+        return replace(
+            self, site=self.site[usable], block=self.block[usable], t0=self.t0[usable], memory=self.memory[usable]
+        )
+
 
 @dataclass(eq=False)
 class StageOptions:
     """Options of a stage in the present state; arrays (n,) in site order, as in ``StageLayout``.
 
-    ``time`` is T in seconds, ``money`` is M in seconds at the reference price, ``memory`` includes the buffers.
+    ``buffer`` bytes of transfers come on top of the stage's own memory.
     """
 
-    site: Ints
-    block: Ints
-    t0: Floats
-    time: Floats
-    money: Floats
-    memory: Ints
-    blocks: tuple[Block, ...]
+    layout: StageLayout
+    figures: SiteFigures
+    buffer: int
     refused: Counter[str]
 
     @classmethod
     def of(cls, layout: StageLayout, figures: SiteFigures, buffer: int) -> StageOptions:
-        """``buffer`` bytes of transfers come on top of the stage's own memory."""
-        site, block, t0, memory = layout.site, layout.block, layout.t0, layout.memory
+        """Without the sites that are fully utilised."""
         refused = layout.refused.copy()
-        usable = np.isfinite(figures.load[site])
-        if not usable.all():
-            refused["the device is fully utilised"] += int((~usable).sum())
-            site, block, t0, memory = site[usable], block[usable], t0[usable], memory[usable]
-        return cls(
-            site=site,
-            block=block,
-            t0=t0,
-            time=t0 * figures.load[site],
-            money=t0 * figures.price[site] / figures.reference_price,
-            memory=memory + buffer,
-            blocks=layout.blocks,
-            refused=refused,
-        )
+        if not figures.all_usable:
+            usable = np.isfinite(figures.load[layout.site])
+            if not usable.all():
+                refused["the device is fully utilised"] += int((~usable).sum())
+                layout = layout.where(usable)
+        return cls(layout, figures, buffer, refused)
 
-    def cost(self, weights: CostWeights) -> Floats:
-        """(n,) α·L + β·T + γ·M of every option, in seconds."""
-        return weights.alpha * self.t0 + weights.beta * self.time + weights.gamma * self.money
+    @property
+    def site(self) -> Ints:
+        return self.layout.site
+
+    @property
+    def block(self) -> Ints:
+        return self.layout.block
+
+    @property
+    def t0(self) -> Floats:
+        return self.layout.t0
+
+    @property
+    def blocks(self) -> tuple[Block, ...]:
+        return self.layout.blocks
+
+    @cached_property
+    def time(self) -> Floats:
+        """T in seconds."""
+        return self.t0 * self.figures.load[self.site]
+
+    @cached_property
+    def money(self) -> Floats:
+        """M in seconds at the reference price."""
+        return self.t0 * self.figures.price[self.site] / self.figures.reference_price
+
+    @cached_property
+    def memory(self) -> Ints:
+        """Bytes over the whole site, buffers included and weights not."""
+        return self.layout.memory + self.buffer
 
 
-def stage_layout(
+def stage_blocks(
     stage: StageSpec,
     candidates: tuple[Candidate, ...],
     table: SiteTable,
@@ -131,7 +202,7 @@ def stage_layout(
     parallel_efficiency: tuple[float, float],
     degrees: tuple[int, ...],
     preference: Preferred | None,
-) -> StageLayout:
+) -> StageBlocks:
     """All options of a stage, whatever its SLA says.
 
     Parameters
@@ -142,23 +213,23 @@ def stage_layout(
         Gang sizes that the stage may take.
     """
     types = stage.device_types or KINDS[stage.type].device_types
-    refused: Counter[str] = Counter()
+    refused: list[tuple[int, str]] = []
     blocks: list[Block] = []
-    parts: list[Ints] = []
-    for (device, size, fabric), sites in zip(table.kinds, table.of_kind, strict=True):
+    kinds: list[int] = []
+    for kind, (device, size, fabric) in enumerate(table.kinds):
         efficiency = parallel_efficiency[0] if fabric else parallel_efficiency[1]
         if size not in degrees:
             continue
         if device.type not in types:
-            refused[f"{device.type} devices do not run {stage.type} stages"] += len(sites)
+            refused.append((kind, f"{device.type} devices do not run {stage.type} stages"))
             continue
         found = [_block(stage, c, device, size, model, efficiency, preference) for c in candidates]
         usable = [block for block in found if isinstance(block, Block)]
         if not usable:
-            refused[max(block for block in found if isinstance(block, Refusal)).reason] += len(sites)
-        parts += [sites] * len(usable)
+            refused.append((kind, max(block for block in found if isinstance(block, Refusal)).reason))
+        kinds += [kind] * len(usable)
         blocks += usable
-    return _layout(parts, blocks, refused)
+    return StageBlocks(tuple(kinds), tuple(blocks), tuple(refused))
 
 
 def _block(
@@ -211,14 +282,3 @@ def _parallelism(stage: StageSpec, size: int) -> Parallelism:
     if stage.parallelism is not None:
         return stage.parallelism
     return Parallelism(strategy=ParallelStrategy.TENSOR if size > 1 else ParallelStrategy.NONE, degree=size)
-
-
-def _layout(parts: list[Ints], blocks: list[Block], refused: Counter[str]) -> StageLayout:
-    none = np.empty(0, dtype=np.int64)
-    site = np.concatenate([none, *parts])
-    block = np.repeat(np.arange(len(parts)), [len(sites) for sites in parts])
-    order = np.argsort(site, kind="stable")
-    block = block[order]
-    t0 = np.array([b.cost.t0 + b.load_time for b in blocks])
-    memory = np.array([math.ceil(b.cost.memory_bytes + b.cost.kv_bytes) for b in blocks], dtype=np.int64)
-    return StageLayout(site[order], block, t0[block], memory[block], tuple(blocks), refused)

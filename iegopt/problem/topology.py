@@ -6,7 +6,7 @@ link of its own, and a dense matrix of measured pairs takes the tree's place alt
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -64,6 +64,11 @@ class Topology:
         return len(self.devices)
 
     @cached_property
+    def device_numbers(self) -> dict[str, int]:
+        """Index of every device by id."""
+        return {name: d for d, name in enumerate(self.devices)}
+
+    @cached_property
     def width(self) -> Ints:
         """(S,) devices of every site: 1, or the gang size."""
         return np.diff(self.device_ptr)
@@ -72,6 +77,35 @@ class Topology:
     def shard_width(self) -> Ints:
         """(S,) the width by which transfers between equal gangs divide: 1 without parallel shards."""
         return self.width if self.parallel_shards else np.ones_like(self.width)
+
+    @cached_property
+    def all_links(self) -> tuple[Floats, Floats]:
+        """Latency and seconds per byte of every link: the groups of the lowest level first, WAN last."""
+        return np.concatenate(self.latency), np.concatenate(self.seconds_per_byte)
+
+    @cached_property
+    def slowest(self) -> tuple[float, float]:
+        """The largest latency and seconds per byte of any link."""
+        latency, rate = self.all_links
+        if self.pair_latency is not None and self.pair_seconds_per_byte is not None:
+            latency, rate = self.pair_latency, self.pair_seconds_per_byte
+        return float(latency.max()), float(rate.max())
+
+    def part(self, sites: Ints) -> Topology:
+        """The topology of some sites; devices and groups keep their numbers."""
+        width = self.width[sites]
+        starts = np.repeat(self.device_ptr[sites] - np.cumsum(width) + width, width)
+        pairs = np.ix_(sites, sites)
+        latency, rate = self.pair_latency, self.pair_seconds_per_byte
+        return replace(
+            self,
+            sites=tuple(self.sites[s] for s in sites.tolist()),
+            device_ptr=np.concatenate([[0], np.cumsum(width)]),
+            device_index=self.device_index[starts + np.arange(int(width.sum()))],
+            group=self.group[:, sites],
+            pair_latency=None if latency is None else latency[pairs],
+            pair_seconds_per_byte=None if rate is None else rate[pairs],
+        )
 
     def devices_of(self, site: int) -> Ints:
         return self.device_index[self.device_ptr[site] : self.device_ptr[site + 1]]

@@ -11,12 +11,13 @@ are rounded, once, to ticks.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import numpy.typing as npt
 
 from iegopt.problem.arrays import TICKS_PER_SECOND, Problem
-from iegopt.problem.topology import WAN
+from iegopt.problem.topology import WAN, Topology
 
 __all__ = [
     "ChosenTransfers",
@@ -24,12 +25,17 @@ __all__ = [
     "cost_ticks",
     "edge_ticks",
     "group_seconds",
+    "keep_links",
+    "kept_links",
     "raw_seconds",
+    "site_links",
     "time_ticks",
 ]
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
+
+_kept: WeakKeyDictionary[Topology, Floats] = WeakKeyDictionary()
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,7 +96,7 @@ def chosen_transfers(problem: Problem, choice: Ints) -> ChosenTransfers:
     a, b = options.site[source], options.site[target]
     width = topology.shard_width
     k = np.where(width[a] == width[b], width[a], 1)
-    latency, rate = _links(problem, a, b)
+    latency, rate = _links(problem.topology, a, b)
     size = edges.bytes / k
     raw = np.where(a == b, 0.0, latency + size * rate)
     seconds = raw.copy()
@@ -108,28 +114,48 @@ def raw_seconds(problem: Problem, edge: int, source: Ints, target: Ints) -> Floa
     return _raw_and_least(problem, edge, source, target)[0]
 
 
+def keep_links(topology: Topology) -> None:
+    """Work the links of all pairs of a few sites out now, for ``kept_links``."""
+    sites = np.arange(topology.S)
+    _kept[topology] = np.stack(site_links(topology, sites[:, None], sites[None, :]), axis=1)
+
+
+def kept_links(topology: Topology) -> Floats | None:
+    """(S, 2, S) latency, and seconds per byte of the whole transfer, of all pairs; ``None`` where they are not kept."""
+    return _kept.get(topology)
+
+
+def site_links(topology: Topology, a: Ints, b: Ints) -> tuple[Floats, Floats]:
+    """Latency, and seconds per byte of the whole transfer, between sites; broadcast; 0 from a site to itself."""
+    latency, rate = _links(topology, a, b)
+    if topology.parallel_shards:
+        width_a, width_b = topology.width[a], topology.width[b]
+        rate = rate / np.where(width_a == width_b, width_a, 1)
+    home = a == b
+    return np.where(home, 0.0, latency), np.where(home, 0.0, rate)
+
+
 def _raw_and_least(problem: Problem, edge: int, source: Ints, target: Ints) -> tuple[Floats, Floats]:
     options, topology = problem.options, problem.topology
     a, b = options.site[source], options.site[target]
     width = topology.shard_width
     k = np.where(width[a] == width[b], width[a], 1)
-    latency, rate = _links(problem, a, b)
+    latency, rate = _links(problem.topology, a, b)
     size = problem.edges.bytes[edge] / k
     raw = latency + size * rate
     least = latency + np.minimum(problem.edges.chunk[edge] / k, size) * rate
     return np.where(a == b, 0.0, raw), np.where(a == b, 0.0, least)
 
 
-def _links(problem: Problem, a: Ints, b: Ints) -> tuple[Floats, Floats]:
+def _links(topology: Topology, a: Ints, b: Ints) -> tuple[Floats, Floats]:
     """Latency and seconds per byte between sites (a ≠ b assumed; the diagonal is the caller's)."""
-    topology = problem.topology
     if topology.pair_latency is not None and topology.pair_seconds_per_byte is not None:
         return topology.pair_latency[a, b], topology.pair_seconds_per_byte[a, b]
-    latency = np.full(a.shape, topology.latency[WAN][0])
-    rate = np.full(a.shape, topology.seconds_per_byte[WAN][0])
+    offset = sum(len(links) for links in topology.latency[:WAN])
+    link = np.full(np.broadcast_shapes(a.shape, b.shape), offset)
     for level in reversed(range(WAN)):
+        offset -= len(topology.latency[level])
         at_a, at_b = topology.group[level, a], topology.group[level, b]
-        meet = (at_a == at_b) & (at_a >= 0)
-        latency = np.where(meet, topology.latency[level][at_a], latency)
-        rate = np.where(meet, topology.seconds_per_byte[level][at_a], rate)
-    return latency, rate
+        np.copyto(link, at_a + offset, where=(at_a == at_b) & (at_a >= 0))
+    latency, rate = topology.all_links
+    return latency[link], rate[link]

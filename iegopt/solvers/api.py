@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import time
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -12,18 +15,23 @@ from iegopt.errors import InputError, InternalError, UnsupportedProblem
 from iegopt.problem.arrays import Problem
 from iegopt.solvers.auto import AutoSolver
 from iegopt.solvers.brute import Brute
+from iegopt.solvers.clock import punctual
 from iegopt.solvers.cpsat import CpSat
 from iegopt.solvers.exact.prices import PricesSolver
 from iegopt.solvers.exact.tree import TreeSolver
+from iegopt.solvers.incumbent import Improvement, Incumbent
 from iegopt.solvers.milp import Milp
 from iegopt.solvers.protocol import Solver
-from iegopt.solvers.result import OPTIMALITY_GAP, Params, Result, Status
+from iegopt.solvers.result import OPTIMALITY_GAP, Params, Report, Result, Status
 from iegopt.solvers.search.greedy import GreedySolver
 from iegopt.solvers.search.local import LocalSolver
+from iegopt.solvers.seconds import verification_seconds
 from iegopt.solvers.timetable import timetable
 from iegopt.verify.assignment import check_assignment
 
 __all__ = ["SOLVERS", "solve"]
+
+Ints = npt.NDArray[np.int64]
 
 SOLVERS: dict[str, Solver] = {
     "auto": AutoSolver(),
@@ -38,16 +46,25 @@ SOLVERS: dict[str, Solver] = {
 }
 """Every solver by name. Back ends are imported inside ``solve`` of the solver that needs them."""
 
+_MARGIN_SHARE, _MARGIN = 0.08, 1e-3
+"""Share of a time limit, and seconds at most, that a solver may be late by: the way from one look at the clock to the
+next."""
+
 
 def solve(
     problem: Problem,
     solver: str = "auto",
     params: Params | None = None,
     hint: npt.NDArray[np.int64] | None = None,
+    *,
+    on_improvement: Callable[[Improvement], None] | None = None,
 ) -> Result:
     """Solve with one of ``SOLVERS`` and verify the answer.
 
-    A feasible ``hint`` (V,) is never lost: where the solver ends with less, the hint is the answer.
+    A feasible ``hint`` (V,) is never lost: where the solver ends with less, the hint is the answer. The time limit
+    counts from the call to the verified answer.
+    ``on_improvement`` is called with every better plan and bound as it is found, those of the answer included.
+    An exception that it raises ends the solve. A solver whose memory runs out keeps the last plan that it reported.
 
     Raises
     ------
@@ -58,6 +75,7 @@ def solve(
     InternalError
         The answer breaks a constraint, or its objective, bound or status is wrong.
     """
+    start = time.perf_counter()
     if solver not in SOLVERS:
         close = difflib.get_close_matches(solver, SOLVERS, n=1)
         guess = f"Maybe {close[0]}?" if close else f"Known: {', '.join(SOLVERS)}"
@@ -66,12 +84,52 @@ def solve(
     reason = chosen.supports(problem)
     if reason is not None:
         raise UnsupportedProblem(f"{solver} cannot solve this problem: {reason}")
-    hint_value = None if hint is None else _value_of_hint(problem, hint)
-    result = chosen.solve(problem, params if params is not None else Params(), hint)
-    _verify(problem, result)
-    if hint is None or hint_value is None:
-        return result
-    return _keep_hint(problem, result, np.asarray(hint, dtype=np.int64), hint_value)
+    params = params if params is not None else Params()
+    with punctual(params.time_limit):
+        hint_value = None if hint is None else _value_of_hint(problem, hint)
+        if on_improvement is not None:
+            watched = _watched(problem, solver, hint if hint_value is not None else None, on_improvement)
+            params = dataclasses.replace(params, report=watched)
+        if params.time_limit is not None:
+            left = params.time_limit - (time.perf_counter() - start) - verification_seconds(problem)
+            left -= min(_MARGIN_SHARE * params.time_limit, _MARGIN)
+            params = dataclasses.replace(params, time_limit=max(0.0, left))
+        result = _solve(chosen, problem, params, hint, start)
+        _verify(problem, result)
+        if on_improvement is not None:
+            params.report(result.choice, result.bound, result.proof, result.start)
+        if hint is None or hint_value is None:
+            return result
+        return _keep_hint(problem, result, np.asarray(hint, dtype=np.int64), hint_value)
+
+
+def _solve(chosen: Solver, problem: Problem, params: Params, hint: Ints | None, start: float) -> Result:
+    """The solver's own answer, or what it had reported where its memory ran out."""
+    last: dict[str, tuple[Any, ...]] = {}
+
+    def report(choice: Ints | None, bound: int | None, proof: str | None, start: Ints | None = None) -> None:
+        if choice is not None:
+            last["plan"] = (choice, None, None, start)
+        if bound is not None:
+            last["bound"] = (None, bound, proof)
+        params.report(choice, bound, proof, start)
+
+    try:
+        return chosen.solve(problem, dataclasses.replace(params, report=report), hint)
+    except MemoryError:
+        best = Incumbent(problem, chosen.name, hint)
+        for told in last.values():
+            best.take(*told)
+        return best.result(time.perf_counter() - start, note="out of memory")
+
+
+def _watched(
+    problem: Problem, solver: str, hint: npt.NDArray[np.int64] | None, on_improvement: Callable[[Improvement], None]
+) -> Report:
+    """A report that passes on what is better than all before, its plans checked and priced."""
+    began = time.perf_counter()
+    best = Incumbent(problem, solver, hint, lambda *_: on_improvement(best.improvement(time.perf_counter() - began)))
+    return best.take
 
 
 def _verify(problem: Problem, result: Result) -> None:

@@ -1,17 +1,21 @@
 """Solver ``auto``: every step that pays, under one clock, and the best of them.
 
-1. Best fit along the graph without look-ahead, where the limit may end before the relaxation is solved.
+1. Best fit over a sample of promising sites, where the limit is short: a plan in about a millisecond,
+   whatever the size. What follows is begun only where its time is left.
 2. The relaxation: where no shared limit binds on a forest, its choice is optimal and all is done, in the order of a
-   millisecond.
+   millisecond. Where it is not, interchangeable devices are merged into counted classes (``problem/classes.py``) for
+   all that follows.
+   Stages that share memory and no costs leave here, for prices, tabu search and HiGHS (``separable.py``).
 3. Constructions and repair.
-4. Capacity as prices: a better bound, plans by beam search, and fewer options (``exact/bounding.py``). Where no plan is
-   known by then, repair walks from random starts.
+4. Memory and limits in time as prices: a better bound, plans by beam search, and fewer options
+   (``exact/bounding.py``). Where no plan is known by then, repair walks from random starts.
 5. On a graph with cycles where no price is due, elimination over the options that are left: where no shared limit
    binds, its choice is optimal.
-6. Branch and bound on prices, neighbourhoods solved by it, and kicks of local search take turns. Where memory is the
-   only shared limit they have all the time.
-7. Otherwise, what survives of the options is enumerated where it is small, else goes to CP-SAT in a process of its
-   own, with the plan as hint.
+6. Branch and bound on prices, neighbourhoods solved by it, and local search take turns until the end: tabu search over
+   the whole neighbourhood of a plan where the options left are few, kicks elsewhere. On dense graphs of few options,
+   branch and bound over pairs of stages comes first, as long as it gets on (``exact/pair_search.py``).
+7. Where prices do not hold, or find no plan, what survives of the options is enumerated where it is small, else goes
+   to CP-SAT in a process of its own, with the plan as hint.
 
 A plan dropped by pruning is worse than the one at hand, so a bound of the smaller problem, or its having no
 plan at all, holds for the whole.
@@ -21,23 +25,28 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Callable
 
 import numpy as np
 import numpy.typing as npt
 
 from iegopt.errors import BackendError, InternalError
 from iegopt.problem.arrays import Problem
+from iegopt.problem.classes import fold
 from iegopt.problem.restrict import restrict
 from iegopt.solvers.brute import Brute
 from iegopt.solvers.clock import Clock
 from iegopt.solvers.cpsat import CpSat
-from iegopt.solvers.exact.messages import Messages
-from iegopt.solvers.exact.relaxation import relaxation, spanning_forest
+from iegopt.solvers.exact.relaxation import Relaxation, relaxation
 from iegopt.solvers.exact.tree import relaxed_result
+from iegopt.solvers.incumbent import of_restricted
 from iegopt.solvers.killable import run_killable
 from iegopt.solvers.result import OPTIMALITY_GAP, Params, Result, Status, relative_gap
-from iegopt.solvers.search.greedy import Best, backtrack_fitting, plan_without_time, usable_hint
+from iegopt.solvers.search.greedy import Best, plan_without_time, usable_hint
 from iegopt.solvers.search.outcome import outcome
+from iegopt.solvers.search.quick import quick_plan
+from iegopt.solvers.seconds import fold_seconds, relaxation_seconds
+from iegopt.solvers.separable import inseparable, solve_separable
 from iegopt.solvers.steps import Steps
 from iegopt.solvers.timed.solve import solve_timed
 
@@ -48,6 +57,10 @@ _CPSAT = "iegopt.solvers.cpsat.solver:run"
 
 DEFAULT_LIMIT = 60.0
 """Seconds, where no limit is given."""
+_SHORT = 4.0
+"""Multiple of the relaxation's time up to which a limit is short: a quick plan comes first."""
+_WORTH_A_TRY = 0.3
+"""Part of the relaxation's time from which it is tried where there is no plan yet."""
 _ENUMERATION_NEEDS, _ENGINE_NEEDS = 0.02, 0.8
 """Seconds that must be left for trying all combinations, and for an engine, to be worth the start."""
 _COMBINATION_NEEDS = 2.5e-6
@@ -58,6 +71,9 @@ _SEARCH_SHARE, _SEARCH_MOST = 0.3, 2.0
 """Share of the time left, and seconds at most, for local search before the engine."""
 _ENUMERATED, _ENUMERATED_CELLS = 20_000, 4_000_000
 """Combinations, and combinations · devices, up to which all are tried."""
+
+
+_Solve = Callable[[Problem, Params, npt.NDArray[np.int64] | None, Clock], Result]
 
 
 class AutoSolver:
@@ -72,24 +88,58 @@ class AutoSolver:
     def solve(self, problem: Problem, params: Params, hint: npt.NDArray[np.int64] | None) -> Result:
         clock = Clock(DEFAULT_LIMIT if params.time_limit is None else params.time_limit)
         if problem.timed:
-            hint = plan_without_time(problem, params, hint)
-            return solve_timed(problem, params, hint, self.name, clock, search=True, engine=True)
+            return self._folded(problem, params, hint, clock, self._timed)
         first = usable_hint(problem, hint)
-        if first is None and clock.limit < _relaxation_seconds(problem):
-            first = _without_look_ahead(problem, clock)
-        relaxed = relaxation(problem, clock)
+        needs = relaxation_seconds(problem)
+        if clock.limit < _SHORT * needs:
+            quick = quick_plan(problem, clock)
+            first = min((plan for plan in (first, quick) if plan is not None), key=lambda plan: plan[0], default=None)
+        begin = clock.left > (needs if first is not None else _WORTH_A_TRY * needs)
+        relaxed = relaxation(problem, clock) if begin else None
         if relaxed is None:
             return _before_relaxation(first, clock)
         proven = relaxed_result(relaxed, self.name, clock.start)
         if proven.status is not Status.UNKNOWN:
             return proven
+
+        def search(problem: Problem, params: Params, known: npt.NDArray[np.int64] | None, clock: Clock) -> Result:
+            own = relaxed if problem is relaxed.problem else relaxation(problem)
+            best = None if first is None or known is None else (first[0], known)
+            return self._search(own, best, proven.note, params, clock)
+
+        return self._folded(problem, params, None if first is None else first[1], clock, search)
+
+    def _folded(
+        self, problem: Problem, params: Params, hint: npt.NDArray[np.int64] | None, clock: Clock, solve: _Solve
+    ) -> Result:
+        """Solve with interchangeable devices merged, where there is time to merge them and it pays."""
+        folded = fold(problem, hint) if clock.left > fold_seconds(problem) else None
+        if folded is None:
+            return solve(problem, params, hint, clock)
+        inside = None if hint is None else np.searchsorted(folded.kept, hint)
+        params = dataclasses.replace(params, report=of_restricted(params.report, folded.kept))
+        result = solve(folded.problem, params, inside, clock)
+        note = f"{folded.of} sites as {folded.sites}, by classes of equal devices; {result.note}"
+        choice = None if result.choice is None else folded.kept[result.choice]
+        return dataclasses.replace(result, choice=choice, note=note)
+
+    def _timed(self, problem: Problem, params: Params, hint: npt.NDArray[np.int64] | None, clock: Clock) -> Result:
+        hint = plan_without_time(problem, params, hint)
+        return solve_timed(problem, params, hint, self.name, clock, search=True, engine=True)
+
+    def _search(self, relaxed: Relaxation, first: Best | None, note: str, params: Params, clock: Clock) -> Result:
+        """Steps 3 to 7."""
+        problem = relaxed.problem
         if _enumerable(problem, problem.allowed, clock):
-            done = outcome(relaxed, first, self.name, clock, f"{proven.note}; few combinations")
+            done = outcome(relaxed, first, self.name, clock, f"{note}; few combinations")
             mask = problem.allowed if first is None else relaxed.prune(first[0])
             return _finish(mask, done, params, clock, problem)
+        if clock.left > _ENGINE_NEEDS and inseparable(problem) is None:
+            return solve_separable(problem, params, None if first is None else first[1], clock)
         share = clock.slice(min(_SEARCH_SHARE * clock.left, _SEARCH_MOST)) if clock.left > _ENGINE_NEEDS else clock
-        run = Steps(relaxed, first, params, clock, share, proven.note)
+        run = Steps(relaxed, first, params, clock, share, note)
         run.construct()
+        run.look_near()
         run.price()
         run.find_feasible()
         run.eliminate()
@@ -97,7 +147,7 @@ class AutoSolver:
             run.search is None and clock.left > _ENUMERATION_NEEDS and _enumerable(problem, run.survivors, clock)
         )
         if not run.closed and not enumerated:
-            run.take_turns(clock.left <= _ENGINE_NEEDS, _SEARCH_MOST)
+            run.take_turns(_SEARCH_MOST)
         done = run.result()
         if done.status in (Status.OPTIMAL, Status.INFEASIBLE) or clock.left <= 0:
             return done
@@ -117,7 +167,8 @@ def _finish(mask: npt.NDArray[np.bool_], done: Result, params: Params, clock: Cl
             if reason is not None:
                 return dataclasses.replace(done, seconds=clock.seconds, note=f"{note}; no cpsat: {reason}")
             grace = round(_ENGINE_GRACE * clock.left, 2)
-            engine = dataclasses.replace(params, time_limit=clock.left - grace)
+            told = of_restricted(params.report, kept)
+            engine = dataclasses.replace(params, time_limit=clock.left - grace, report=told)
             result = run_killable(_CPSAT, small, engine, hint, solver="cpsat", grace=grace)
     except BackendError as error:
         return dataclasses.replace(done, seconds=clock.seconds, note=f"{note}; {error}")
@@ -137,7 +188,9 @@ def _finish(mask: npt.NDArray[np.bool_], done: Result, params: Params, clock: Cl
     status = Status.UNKNOWN
     if value is not None:
         status = Status.OPTIMAL if gap is not None and gap <= OPTIMALITY_GAP else Status.FEASIBLE
-    return Result(status, choice, value, bound, proof, "auto", clock.seconds, note, result.stats)
+    return Result(
+        status, choice, value, bound, proof, "auto", clock.seconds, note, result.stats, multipliers=done.multipliers
+    )
 
 
 def _enumerable(problem: Problem, mask: npt.NDArray[np.bool_], clock: Clock) -> bool:
@@ -148,20 +201,10 @@ def _enumerable(problem: Problem, mask: npt.NDArray[np.bool_], clock: Clock) -> 
     return bool(few and clock.left > _ENUMERATION_NEEDS + _COMBINATION_NEEDS * combinations * problem.V)
 
 
-def _relaxation_seconds(problem: Problem) -> float:
-    """Roughly what the relaxation takes, as measured on one core of a server."""
-    return 1.25 * (problem.E * (3e-5 + 2.2e-8 * problem.topology.S) + 1e-8 * len(problem.options.site))
-
-
-def _without_look_ahead(problem: Problem, clock: Clock) -> Best | None:
-    """Best fit along the graph by costs alone."""
-    costs = [problem.options.cost[problem.options.of(v)] for v in range(problem.V)]
-    return backtrack_fitting(problem, Messages(problem), spanning_forest(problem), costs, clock)
-
-
 def _before_relaxation(best: Best | None, clock: Clock) -> Result:
-    """The clock ended before anything was proven."""
-    note = "the time limit came before the relaxation was solved"
+    """The clock left no time to prove anything."""
+    note = "best fit over a sample of sites; no bound: the time limit is too short for the relaxation"
     if best is None:
+        note = "the time limit came before a plan was found or the relaxation was solved"
         return Result(Status.UNKNOWN, None, None, None, None, "auto", clock.seconds, note)
     return Result(Status.FEASIBLE, best[1], best[0], None, None, "auto", clock.seconds, note)

@@ -5,7 +5,8 @@ An engine's solutions are claims: each is checked and priced again in integers b
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from dataclasses import dataclass
 from threading import Lock
 from typing import Any
 
@@ -15,15 +16,12 @@ import numpy.typing as npt
 from iegopt.errors import InternalError
 from iegopt.problem.arrays import Problem
 from iegopt.solvers.evaluate import feasible, objective
-from iegopt.solvers.result import OPTIMALITY_GAP, Result, Status, relative_gap
+from iegopt.solvers.result import OPTIMALITY_GAP, Report, Result, Status, relative_gap, unheard
 from iegopt.solvers.timetable import timetable
 
-__all__ = ["Incumbent", "Report", "no_option"]
+__all__ = ["Improvement", "Incumbent", "Report", "no_option", "of_restricted", "plans_only"]
 
 Ints = npt.NDArray[np.int64]
-Report = Callable[..., None]
-"""Receives (plan or ``None``, bound in ticks or ``None``, what proved the bound[, start times]) as an engine runs."""
-
 SENTENCE = {
     Status.OPTIMAL: "proven optimal",
     Status.FEASIBLE: "stopped by a limit with a plan",
@@ -31,10 +29,30 @@ SENTENCE = {
 }
 
 
+@dataclass(frozen=True, eq=False)
+class Improvement:
+    """What is known ``seconds`` after the start of a solve: the attributes are those of ``Result``.
+
+    ``choice`` and ``objective`` are ``None`` before there is a plan, ``bound`` before anything is proven.
+    """
+
+    seconds: float
+    choice: Ints | None
+    objective: int | None
+    bound: int | None
+    proof: str | None
+    start: Ints | None = None
+
+    @property
+    def gap(self) -> float | None:
+        """(objective − bound) / |objective|; ``None`` where either is missing."""
+        return relative_gap(self.objective, self.bound)
+
+
 class Incumbent:
     """The best feasible plan so far, starting with the hint where that is feasible."""
 
-    def __init__(self, problem: Problem, solver: str, hint: Ints | None, report: Report | None = None) -> None:
+    def __init__(self, problem: Problem, solver: str, hint: Ints | None, report: Report = unheard) -> None:
         self._problem = problem
         self._solver = solver
         self._report = report
@@ -57,7 +75,7 @@ class Incumbent:
             better = self.objective is None or value < self.objective
             if better:
                 self.choice, self.objective, self.start = choice, value, start
-        if better and self._report is not None:
+        if better:
             self._report(choice, None, None, *([] if start is None else [start]))
         return True
 
@@ -67,8 +85,23 @@ class Incumbent:
             higher = self.bound is None or bound > self.bound
             if higher:
                 self.bound, self.proof = bound, proof
-        if higher and self._report is not None:
+        if higher:
             self._report(None, bound, proof)
+
+    def take(self, choice: Ints | None, bound: int | None, proof: str | None, start: Ints | None = None) -> None:
+        """Take what a run reports: this is a ``Report``."""
+        if choice is not None:
+            self.offer(choice, start)
+        if bound is not None:
+            self.raise_bound(bound, proof or self._solver)
+
+    def improvement(self, seconds: float) -> Improvement:
+        """What is known now, ``seconds`` after the start."""
+        with self._lock:
+            bound = self.bound
+            if bound is not None and self.objective is not None:
+                bound = min(bound, self.objective)
+            return Improvement(seconds, self.choice, self.objective, bound, self.proof, self.start)
 
     def infeasible(self, note: str, seconds: float, stats: Mapping[str, Any] | None = None) -> Result:
         """The engine proved that there is no plan; a bug if one is at hand."""
@@ -91,6 +124,25 @@ class Incumbent:
         return Result(
             status, self.choice, self.objective, bound, proof, self._solver, seconds, sentence, stats or {}, self.start
         )
+
+
+def plans_only(report: Report) -> Report:
+    """For a run on a part of the problem: its plans are plans of the whole, its bounds hold for the part alone."""
+
+    def pass_on(choice: Ints | None, bound: int | None, proof: str | None, start: Ints | None = None) -> None:
+        if choice is not None:
+            report(choice, None, None, start)
+
+    return pass_on
+
+
+def of_restricted(report: Report, kept: Ints) -> Report:
+    """For a run on a restricted problem, whose option i is ``kept[i]`` of the whole and whose bounds hold for it."""
+
+    def pass_on(choice: Ints | None, bound: int | None, proof: str | None, start: Ints | None = None) -> None:
+        report(None if choice is None else kept[choice], bound, proof, start)
+
+    return pass_on
 
 
 def no_option(problem: Problem) -> str | None:

@@ -31,7 +31,7 @@ import iegopt
 from iegopt.errors import BackendError
 from iegopt.problem.arrays import Problem
 from iegopt.solvers.incumbent import Incumbent
-from iegopt.solvers.result import Params, Result
+from iegopt.solvers.result import Params, Result, unheard
 from iegopt.solvers.worker import Job, read_message, write_message
 
 __all__ = ["GRACE", "Child", "grace_for", "run_killable", "stop_children"]
@@ -75,11 +75,11 @@ def run_killable(
         A bug that showed in the child.
     """
     began = time.monotonic()
-    best = Incumbent(problem, solver, hint)
+    best = Incumbent(problem, solver, hint, params.report)
     grace = grace_for(params.time_limit) if grace is None else grace
     until = None if params.time_limit is None else began + params.time_limit + grace
     child = _take()
-    bare = dataclasses.replace(params, log=None)
+    bare = dataclasses.replace(params, log=None, report=unheard)
     job = Job(
         function, dataclasses.replace(problem, meta={}), bare, hint, params.log is not None, began, tuple(sys.path)
     )
@@ -93,7 +93,7 @@ def run_killable(
                 return best.result(time.monotonic() - began, note=note)
             kind, *content = message
             if kind == "progress":
-                _take_progress(best, *content)
+                best.take(*content)
             elif kind == "log" and params.log is not None:
                 params.log(content[0])
             elif kind == "result":
@@ -104,7 +104,11 @@ def run_killable(
                 healthy = True
                 raise content[0]
             elif kind == "died":
-                return _after_death(best, solver, content[0], time.monotonic() - began)
+                code = content[0]
+                how = f"signal {-code}" if code < 0 else f"code {code}"
+                return _kept(best, solver, f"its process ended with {how}", time.monotonic() - began)
+            elif kind == "exhausted":
+                return _kept(best, solver, "out of memory", time.monotonic() - began)
     finally:
         if healthy:
             _give_back(child)
@@ -112,17 +116,8 @@ def run_killable(
             _drop(child)
 
 
-def _take_progress(
-    best: Incumbent, choice: Ints | None, bound: int | None, proof: str | None, start: Ints | None = None
-) -> None:
-    if choice is not None:
-        best.offer(choice, start)
-    if bound is not None:
-        best.raise_bound(bound, proof or "engine")
-
-
-def _after_death(best: Incumbent, solver: str, code: int, seconds: float) -> Result:
-    how = f"its process ended with signal {-code}" if code < 0 else f"its process ended with code {code}"
+def _kept(best: Incumbent, solver: str, how: str, seconds: float) -> Result:
+    """What an engine had found before it failed."""
     if best.choice is None:
         raise BackendError(f"{solver}: {how}")
     return best.result(seconds, note=how)

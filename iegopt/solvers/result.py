@@ -11,11 +11,20 @@ import numpy as np
 import numpy.typing as npt
 
 from iegopt.errors import InputError
+from iegopt.solvers.multipliers import Multipliers
 
-__all__ = ["OPTIMALITY_GAP", "Params", "Result", "Status", "relative_gap"]
+__all__ = ["OPTIMALITY_GAP", "Params", "Report", "Result", "Status", "relative_gap", "unheard"]
 
 OPTIMALITY_GAP = 1e-6
 """``optimal`` means proven to this relative gap (the instance contract)."""
+
+
+Report = Callable[..., None]
+"""Receives (plan or ``None``, bound in ticks or ``None``, what proved the bound[, start times]) as a solver runs."""
+
+
+def unheard(*_: object) -> None:
+    """The report to nobody."""
 
 
 class Status(StrEnum):
@@ -36,7 +45,10 @@ class Params:
     """Limits and knobs shared by all solvers.
 
     ``time_limit`` is in seconds, ``None`` for none. ``log`` receives progress lines. ``check`` makes
-    delta evaluations recompute in full and compare.
+    delta evaluations recompute in full and compare. ``report`` receives plans and bounds as they are found, those that
+    are better than all before, and some that are not; an exception that it raises ends the solve. ``multipliers`` are
+    prices to start from, such as the result of a similar problem has: they change how soon a bound is found, never
+    whether it holds.
 
     Raises
     ------
@@ -49,6 +61,8 @@ class Params:
     seed: int = 0
     log: Callable[[str], None] | None = None
     check: bool = False
+    report: Report = unheard
+    multipliers: Multipliers | None = None
 
     def __post_init__(self) -> None:
         if self.time_limit is not None and not self.time_limit >= 0:
@@ -73,6 +87,8 @@ class Result:
         One sentence on how it ended, e.g. why a solver does not apply.
     start (V,)
         Ticks at which every stage starts, where stages must not overlap; ``None`` elsewhere: as soon as possible.
+    multipliers
+        Prices of memory and limits in time at the root of a search with prices; ``None`` where there was none.
     """
 
     status: Status
@@ -85,6 +101,7 @@ class Result:
     note: str
     stats: Mapping[str, Any] = field(default_factory=dict)
     start: npt.NDArray[np.int64] | None = None
+    multipliers: Multipliers | None = None
 
     def __post_init__(self) -> None:
         if (self.choice is None) != (self.objective is None):

@@ -7,8 +7,10 @@ from which on all its devices are free long enough.
 
 from __future__ import annotations
 
+from bisect import bisect, insort
 from collections.abc import Sequence
 from dataclasses import dataclass
+from heapq import heapify, heappop, heappush
 
 import numpy as np
 import numpy.typing as npt
@@ -16,7 +18,7 @@ import numpy.typing as npt
 from iegopt.problem.arrays import Problem
 from iegopt.problem.transfer import chosen_transfers
 
-__all__ = ["Timetable", "earliest", "peak_load", "planned", "schedule", "timetable", "transfer_ticks", "urgency"]
+__all__ = ["Dispatcher", "Timetable", "first_gap", "peak_load", "planned", "timetable", "transfer_ticks"]
 
 Ints = npt.NDArray[np.int64]
 
@@ -41,12 +43,16 @@ def timetable(problem: Problem, choice: Ints, start: Ints | None = None) -> Time
 
 
 def planned(problem: Problem, choice: Ints, moved: Sequence[int], priority: Sequence[float] | None = None) -> Timetable:
-    """The times of a plan whose transfers are known; ``priority`` as in ``schedule``."""
+    """The times of a plan whose transfers are known; ``priority`` as in ``Dispatcher.one_by_one``."""
+    dispatcher = Dispatcher(problem)
+    time: list[int] = problem.options.time[choice].tolist()
     if not problem.no_overlap:
-        return earliest(problem, choice, moved)
-    found = schedule(problem, choice, moved, priority)
+        return dispatcher.earliest(time, moved)
+    ranks = dispatcher.urgency(time, moved) if priority is None else priority
+    site: list[int] = problem.options.site[choice].tolist()
+    found = dispatcher.one_by_one(time, site, moved, ranks)
     if problem.peak_memory and (peak_load(problem, choice, found) > problem.capacity).any():
-        return schedule(problem, choice, moved, priority, careful=True)
+        return dispatcher.one_by_one(time, site, moved, ranks, careful=choice)
     return found
 
 
@@ -56,77 +62,122 @@ def transfer_ticks(problem: Problem, choice: Ints) -> list[int]:
     return moved
 
 
-def earliest(problem: Problem, choice: Ints, moved: Sequence[int]) -> Timetable:
-    """Every stage as soon as its inputs are there."""
-    start = [0] * problem.V
-    finish = [0] * problem.V
-    time = problem.options.time[choice].tolist()
-    target = problem.edges.target.tolist()
-    outgoing = _outgoing(problem)
-    for v in problem.order.tolist():
-        finish[v] = start[v] + time[v]
-        for e in outgoing[v]:
-            start[target[e]] = max(start[target[e]], finish[v] + moved[e])
-    return Timetable(np.array(start, dtype=np.int64), np.array(finish, dtype=np.int64))
+class Dispatcher:
+    """Gives the stages of one problem their times, plan after plan.
 
-
-def urgency(problem: Problem, choice: Ints, moved: Sequence[int]) -> list[int]:
-    """(V,) longest path from the start of every stage to the end, in ticks."""
-    rank: list[int] = problem.options.time[choice].tolist()
-    time = list(rank)
-    target = problem.edges.target.tolist()
-    outgoing = _outgoing(problem)
-    for v in reversed(problem.order.tolist()):
-        rank[v] = time[v] + max((moved[e] + rank[target[e]] for e in outgoing[v]), default=0)
-    return rank
-
-
-def schedule(
-    problem: Problem, choice: Ints, moved: Sequence[int], priority: Sequence[float] | None = None, careful: bool = False
-) -> Timetable:
-    """List schedule without overlaps on any device.
-
-    Parameters
-    ----------
-    priority (V,)
-        Highest first among the stages whose predecessors are placed; by default the longest path to the end.
-    careful
-        Start no stage before the memory of its devices has room for it as well, where that ever happens.
+    A plan is here the time and the site of every stage (V,) and the ticks of transfer ``moved`` over every edge (E,).
     """
-    order = problem.order.tolist()
-    ranks: Sequence[float] = urgency(problem, choice, moved) if priority is None else priority
-    place = {v: i for i, v in enumerate(order)}
-    time = problem.options.time[choice].tolist()
-    site = problem.options.site[choice].tolist()
-    source, target = problem.edges.source.tolist(), problem.edges.target.tolist()
-    incoming: list[list[int]] = [[] for _ in order]
-    for e, v in enumerate(target):
-        incoming[v].append(e)
-    outgoing = _outgoing(problem)
-    missing = [len(own) for own in incoming]
-    busy: dict[int, list[tuple[int, int]]] = {}
-    start = np.zeros(problem.V, dtype=np.int64)
-    finish = np.zeros(problem.V, dtype=np.int64)
-    placed = np.zeros(problem.V, dtype=np.bool_)
-    ready = [v for v in order if not missing[v]]
-    while ready:
-        v = max(ready, key=lambda v: (ranks[v], -place[v]))
-        ready.remove(v)
-        devices = problem.topology.devices_of(site[v]).tolist()
-        taken = [span for d in devices for span in busy.get(d, ())]
-        arrival = max((int(finish[source[e]]) + moved[e] for e in incoming[v]), default=0)
-        at = _first_gap(taken, arrival, time[v])
-        if careful:
-            at = _with_room(problem, choice, v, at, taken, start, finish, placed)
-        start[v], finish[v], placed[v] = at, at + time[v], True
-        if time[v]:
-            for d in devices:
-                busy.setdefault(d, []).append((at, at + time[v]))
-        for e in outgoing[v]:
-            missing[target[e]] -= 1
-            if not missing[target[e]]:
-                ready.append(target[e])
-    return Timetable(start, finish)
+
+    def __init__(self, problem: Problem) -> None:
+        self.problem = problem
+        self.order: list[int] = problem.order.tolist()
+        self.outgoing: list[list[tuple[int, int]]] = [[] for _ in range(problem.V)]
+        self.incoming: list[list[tuple[int, int]]] = [[] for _ in range(problem.V)]
+        """Per stage its edges, each with the stage at the other end."""
+        for e, (u, v) in enumerate(zip(problem.edges.source.tolist(), problem.edges.target.tolist(), strict=True)):
+            self.outgoing[u].append((e, v))
+            self.incoming[v].append((e, u))
+        self._place = [0] * problem.V
+        for i, v in enumerate(self.order):
+            self._place[v] = i
+        self._devices: dict[int, tuple[int, ...]] = {}
+        topology = problem.topology
+        self._alone: list[int] | None = topology.device_index.tolist() if (topology.width == 1).all() else None
+        """Per site its only device; ``None`` where there are gangs."""
+
+    def earliest(self, time: Sequence[int], moved: Sequence[int]) -> Timetable:
+        """Every stage as soon as its inputs are there."""
+        start, finish = [0] * len(time), [0] * len(time)
+        for v in self.order:
+            begin = 0
+            for e, u in self.incoming[v]:
+                arrival = finish[u] + moved[e]
+                if arrival > begin:
+                    begin = arrival
+            start[v], finish[v] = begin, begin + time[v]
+        return Timetable(np.array(start, dtype=np.int64), np.array(finish, dtype=np.int64))
+
+    def urgency(self, time: Sequence[int], moved: Sequence[int]) -> list[int]:
+        """(V,) longest path from the start of every stage to the end, in ticks."""
+        rank = list(time)
+        for v in reversed(self.order):
+            after = 0
+            for e, w in self.outgoing[v]:
+                path = moved[e] + rank[w]
+                if path > after:
+                    after = path
+            rank[v] += after
+        return rank
+
+    def one_by_one(
+        self, time: Sequence[int], site: Sequence[int], moved: Sequence[int], priority: Sequence[float],
+        careful: Ints | None = None,
+    ) -> Timetable:  # fmt: skip
+        """List schedule without overlaps on any device.
+
+        Parameters
+        ----------
+        priority (V,)
+            Highest first among the stages whose predecessors are placed.
+        careful (V,)
+            The options of the plan: start no stage before the memory of its devices has room for it as well, where that
+            ever happens.
+        """
+        incoming, outgoing, place, alone = self.incoming, self.outgoing, self._place, self._alone
+        missing = [len(own) for own in incoming]
+        busy: dict[int, list[tuple[int, int]]] = {}
+        start, finish, placed = [0] * len(time), [0] * len(time), [False] * len(time)
+        ready = [(-priority[v], place[v], v) for v in self.order if not missing[v]]
+        heapify(ready)
+        while ready:
+            v = heappop(ready)[2]
+            length, at = time[v], 0
+            for e, u in incoming[v]:
+                arrival = finish[u] + moved[e]
+                if arrival > at:
+                    at = arrival
+            if alone is not None and careful is None:
+                if length:
+                    taken = busy.setdefault(alone[site[v]], [])
+                    if taken and at < taken[-1][1]:
+                        at = first_gap(taken[max(0, bisect(taken, (at, 0)) - 1) :], at, length)
+                        insort(taken, (at, at + length))
+                    else:
+                        taken.append((at, at + length))
+            elif length or careful is not None:
+                devices = self.devices(site[v])
+                taken = sorted(span for d in devices for span in busy.get(d, ()))
+                at = first_gap(taken, at, length)
+                if careful is not None:
+                    at = _with_room(self.problem, careful, v, at, taken, start, finish, placed)
+                if length:
+                    for d in devices:
+                        insort(busy.setdefault(d, []), (at, at + length))
+            start[v], finish[v], placed[v] = at, at + length, True
+            for _, w in outgoing[v]:
+                missing[w] -= 1
+                if not missing[w]:
+                    heappush(ready, (-priority[w], place[w], w))
+        return Timetable(np.array(start, dtype=np.int64), np.array(finish, dtype=np.int64))
+
+    def devices(self, site: int) -> tuple[int, ...]:
+        """The devices of a site."""
+        found = self._devices.get(site)
+        if found is None:
+            found = self._devices[site] = tuple(self.problem.topology.devices_of(site).tolist())
+        return found
+
+
+def first_gap(taken: Sequence[tuple[int, int]], at: int, length: int) -> int:
+    """The first moment from ``at`` on that none of the spans, in their order, keeps from lasting ``length``."""
+    if not length:
+        return at
+    for begin, end in taken:
+        if at < end:
+            if begin >= at + length:
+                return at
+            at = end
+    return at
 
 
 def peak_load(problem: Problem, choice: Ints, table: Timetable, among: npt.NDArray[np.bool_] | None = None) -> Ints:
@@ -178,34 +229,18 @@ def peak_load(problem: Problem, choice: Ints, table: Timetable, among: npt.NDArr
 
 
 def _with_room(
-    problem: Problem, choice: Ints, v: int, at: int, taken: list[tuple[int, int]], start: Ints, finish: Ints,
-    placed: npt.NDArray[np.bool_],
+    problem: Problem, choice: Ints, v: int, at: int, taken: list[tuple[int, int]], start: list[int], finish: list[int],
+    placed: list[bool],
 ) -> int:  # fmt: skip
     """The first moment from ``at`` on at which the memory suffices, ``at`` itself where there is none."""
     devices = problem.topology.devices_of(int(problem.options.site[choice[v]]))
     time = int(problem.options.time[choice[v]])
-    among = placed.copy()
+    among = np.array(placed)
     among[v] = True
-    for moment in sorted({at, *(t for t in finish[placed].tolist() if t > at)}):
-        begin = _first_gap(taken, moment, time)
-        start[v], finish[v] = begin, begin + time
-        if (peak_load(problem, choice, Timetable(start, finish), among)[devices] <= problem.capacity[devices]).all():
+    begins, ends = np.array(start, dtype=np.int64), np.array(finish, dtype=np.int64)
+    for moment in sorted({at, *(t for t, done in zip(finish, placed, strict=True) if done and t > at)}):
+        begin = first_gap(taken, moment, time)
+        begins[v], ends[v] = begin, begin + time
+        if (peak_load(problem, choice, Timetable(begins, ends), among)[devices] <= problem.capacity[devices]).all():
             return begin
     return at
-
-
-def _first_gap(taken: list[tuple[int, int]], at: int, length: int) -> int:
-    """The first moment from ``at`` on that none of the spans keeps from lasting ``length``."""
-    if not length:
-        return at
-    for begin, end in sorted(taken):
-        if begin < at + length and at < end:
-            at = end
-    return at
-
-
-def _outgoing(problem: Problem) -> list[list[int]]:
-    edges: list[list[int]] = [[] for _ in range(problem.V)]
-    for e, u in enumerate(problem.edges.source.tolist()):
-        edges[u].append(e)
-    return edges

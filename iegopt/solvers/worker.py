@@ -127,6 +127,8 @@ def _work(job: Job, send: Callable[..., None]) -> None:
         left = None if limit is None else max(0.001, limit - (time.monotonic() - job.submitted))
         params = Params(left, job.params.threads, job.params.seed, log, job.params.check)
         result = run(job.problem, params, job.hint, lambda *content: send("progress", *content))
+    except MemoryError:
+        send("exhausted")
     except Exception as error:  # noqa: BLE001 — the parent raises it again
         ours = isinstance(error, BackendError | InternalError)
         told = error if ours else BackendError(f"{job.function}: {type(error).__name__}: {error}")

@@ -22,7 +22,16 @@ from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 from iegopt.spec.base import Name, Spec
 from iegopt.spec.quantities import Seconds, SmallInt
 
-__all__ = ["GenerateSpec", "InstancesSpec", "PublicSpec", "SolverEntry", "SuiteSpec"]
+__all__ = [
+    "GenerateSpec",
+    "InstancesSpec",
+    "PublicSpec",
+    "SagaGraph",
+    "SagaSpec",
+    "SagaWeights",
+    "SolverEntry",
+    "SuiteSpec",
+]
 
 _RANGE = re.compile(r"(\d{1,9})\.\.(\d{1,9})")
 _MOST = 10_000
@@ -71,7 +80,7 @@ _Seeds = Annotated[
 _Names = Annotated[
     tuple[Name, ...], BeforeValidator(_listed, json_schema_input_type=Name | tuple[Name, ...]), Field(min_length=1)
 ]
-_Family = Literal["chain", "agent", "fanout", "layered"]
+_Family = Literal["chain", "agent", "fanout", "layered", "joins"]
 _Memory = Literal["slack", "tight", "part_full"]
 _Limit = Annotated[Seconds, Field(gt=0)]
 _Families = Annotated[
@@ -91,10 +100,25 @@ _Limits = Annotated[
 ]
 
 
+SagaGraph = Literal["in-trees", "out-trees", "chains"]
+SagaWeights = Literal["clipped", "constant"]
+_SagaGraphs = Annotated[
+    tuple[SagaGraph, ...],
+    BeforeValidator(_listed, json_schema_input_type=SagaGraph | tuple[SagaGraph, ...]),
+    Field(min_length=1),
+]
+_SagaWeightings = Annotated[
+    tuple[SagaWeights, ...],
+    BeforeValidator(_listed, json_schema_input_type=SagaWeights | tuple[SagaWeights, ...]),
+    Field(min_length=1),
+]
+
+
 class GenerateSpec(Spec):
     """Every combination of these, as ``iegopt.problem.families.generate`` makes it.
 
-    A number of stages or sites and a seed may be one, a list, or a range such as ``0..9``.
+    A number of stages or sites and a seed may be one, a list, or a range such as ``0..9``. ``objective: makespan`` asks
+    for the end of the last stage alone, on related machines (``iegopt.bench.related``).
     """
 
     family: _Families
@@ -103,6 +127,22 @@ class GenerateSpec(Spec):
     memory: _Memories = ("slack",)
     seeds: _Seeds = (0,)
     gangs: bool = False
+    objective: Literal["cost", "makespan"] = "cost"
+
+    @model_validator(mode="after")
+    def _machines_are_related(self) -> Self:
+        if self.objective == "makespan" and self.gangs:
+            raise ValueError("objective makespan with gangs: expected one or the other")
+        return self
+
+
+class SagaSpec(Spec):
+    """Random task graphs on random networks from the generators of anrg-saga (``iegopt.bench.public.saga_random``)."""
+
+    graphs: _SagaGraphs = ("in-trees", "out-trees", "chains")
+    weights: _SagaWeightings = ("clipped",)
+    nodes: _Sizes
+    seeds: _Seeds = (0,)
 
 
 class PublicSpec(Spec):
@@ -114,27 +154,32 @@ class PublicSpec(Spec):
 
 
 class InstancesSpec(Spec):
-    """One source of instances: exactly one of the three. ``files`` are patterns, relative to the suite."""
+    """One source of instances: exactly one of the four. ``files`` are patterns, relative to the suite."""
 
     generate: GenerateSpec | None = None
+    saga: SagaSpec | None = None
     files: _Names | None = None
     public: PublicSpec | None = None
     family: Name | None = None
 
     @model_validator(mode="after")
     def _one_source(self) -> Self:
-        given = [name for name in ("generate", "files", "public") if getattr(self, name) is not None]
+        given = [name for name in ("generate", "saga", "files", "public") if getattr(self, name) is not None]
         if len(given) != 1:
-            raise ValueError(f"{' and '.join(given) or 'no source'}: expected one of generate, files, public")
+            raise ValueError(f"{' and '.join(given) or 'no source'}: expected one of generate, saga, files, public")
         return self
 
 
 class SolverEntry(Spec):
-    """A solver or peer, and the entry before it whose plan of the same round it starts from."""
+    """A solver or peer, and the entry before it whose plan of the same round it starts from.
+
+    ``limits`` are its own, where it does not run with those of the suite: a reference may have more time.
+    """
 
     solver: Name
     hint: Name | None = None
     label: Name | None = None
+    limits: _Limits | None = None
 
     @property
     def name(self) -> str:
@@ -163,11 +208,14 @@ class SuiteSpec(Spec):
 
     @model_validator(mode="after")
     def _hints_come_first(self) -> Self:
-        known: list[str] = []
+        known: dict[str, tuple[float, ...]] = {}
         for entry in self.solvers:
             if entry.name in known:
                 raise ValueError(f"solver {entry.name} stands twice: give one a label")
             if entry.hint is not None and entry.hint not in known:
                 raise ValueError(f"hint {entry.hint} of {entry.solver}: expected a solver that stands before it")
-            known.append(entry.name)
+            limits = entry.limits or self.limits
+            if entry.hint is not None and not set(limits) <= set(known[entry.hint]):
+                raise ValueError(f"limits of {entry.name}: expected some of those of {entry.hint}, its hint")
+            known[entry.name] = limits
         return self

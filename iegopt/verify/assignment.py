@@ -34,26 +34,28 @@ def check_assignment(problem: Problem, choice: Sequence[int], start: Sequence[in
     if wrong:
         return Report(tuple(wrong), None, None)
     chosen = [int(o) for o in choice]
-    times = [int(problem.options.time[o]) for o in chosen]
+    times: list[int] = problem.options.time[chosen].tolist()
+    moved = _transfers(problem, chosen)
+    arrive = [round(seconds * _TICKS) for seconds in moved]
     found = []
     if start is None:
-        finish = _finish(problem, chosen)
+        finish = _finish(problem, times, arrive)
         begin = [end - time for end, time in zip(finish, times, strict=True)]
     else:
         begin = [int(at) for at in start]
         finish = [at + time for at, time in zip(begin, times, strict=True)]
-        found += [*_order(problem, chosen, begin, finish), *_overlaps(problem, chosen, begin, finish)]
+        found += [*_order(problem, arrive, begin, finish), *_overlaps(problem, chosen, begin, finish)]
     broken = [rule for rule in problem.affinities if not _holds(problem, rule, chosen)]
     found += _peak_memory(problem, chosen, begin, finish) if problem.peak_memory else _memory(problem, chosen)
-    found += _times(problem, chosen, finish)
+    found += _times(problem, times, finish)
     for rule in broken:
         if rule.required:
             used = ", ".join(problem.topology.sites[_site(problem, chosen, v)] for v in rule.stages)
             where = ", ".join(problem.stages[v] for v in rule.stages)
             found.append(Violation("affinity", where, used, "apart" if rule.apart else "together"))
-    objective = sum(int(problem.options.cost[o]) for o in chosen)
-    for e in range(len(problem.edges.source)):
-        objective += round(float(problem.edges.weight[e]) * _transfer(problem, e, chosen) * _TICKS)
+    objective = sum(problem.options.cost[chosen].tolist())
+    for weight, seconds in zip(problem.edges.weight.tolist(), moved, strict=True):
+        objective += round(weight * seconds * _TICKS)
     objective += sum(rule.penalty for rule in broken if not rule.required)
     if problem.makespan_weight > 0:
         millionths = round(problem.makespan_weight * 1_000_000) * max(finish)
@@ -80,11 +82,11 @@ def _start_missing(problem: Problem, start: Sequence[int] | None) -> list[Violat
     return []
 
 
-def _order(problem: Problem, chosen: list[int], start: list[int], finish: list[int]) -> list[Violation]:
+def _order(problem: Problem, arrive: list[int], start: list[int], finish: list[int]) -> list[Violation]:
     """Stages that start before the beginning, or before an input has arrived."""
     found = [Violation("start", problem.stages[v], at, 0) for v, at in enumerate(start) if at < 0]
     for e, (u, v) in enumerate(zip(problem.edges.source.tolist(), problem.edges.target.tolist(), strict=True)):
-        arrival = finish[u] + round(_transfer(problem, e, chosen) * _TICKS)
+        arrival = finish[u] + arrive[e]
         if start[v] < arrival:
             found.append(Violation("order", f"{problem.stages[u]} -> {problem.stages[v]}", start[v], arrival))
     return found
@@ -93,14 +95,15 @@ def _order(problem: Problem, chosen: list[int], start: list[int], finish: list[i
 def _overlaps(problem: Problem, chosen: list[int], start: list[int], finish: list[int]) -> list[Violation]:
     """Pairs of stages that run at one moment on one device."""
     found = []
+    on = [_devices(problem, o) for o in chosen]
     for u in range(len(chosen)):
+        begin, end = start[u], finish[u]
         for v in range(u):
-            common = set(_devices(problem, chosen[u])) & set(_devices(problem, chosen[v]))
-            begin, end = max(start[u], start[v]), min(finish[u], finish[v])
-            if begin < end:
-                for d in sorted(common):
+            if start[v] < end and begin < finish[v] and start[v] < finish[v] and begin < end:
+                common = min(finish[v], end) - max(start[v], begin)
+                for d in sorted(set(on[u]) & set(on[v])):
                     pair = f"{problem.stages[v]}, {problem.stages[u]} on {problem.topology.devices[d]}"
-                    found.append(Violation("no_overlap", pair, end - begin, 0))
+                    found.append(Violation("no_overlap", pair, common, 0))
     return found
 
 
@@ -127,8 +130,10 @@ def _peak_memory(problem: Problem, chosen: list[int], start: list[int], finish: 
             if edges.hands_on[e]:
                 one_copy.append((u, v, min(int(options.kv_share[chosen[u]]), int(options.kv_share[chosen[v]]))))
     found = []
-    for d, device in enumerate(problem.topology.devices):
-        here = [v for v in stages if d in _devices(problem, chosen[v])]
+    on = [_devices(problem, o) for o in chosen]
+    for d in sorted({d for devices in on for d in devices}):
+        device = problem.topology.devices[d]
+        here = [v for v in stages if d in on[v]]
         keys = {int(options.weight_key[chosen[v]]): int(options.weight_share[chosen[v]]) for v in here}
         fixed = sum(size for key, size in keys.items() if key >= 0)
         worst = fixed
@@ -146,15 +151,12 @@ def _memory(problem: Problem, chosen: list[int]) -> list[Violation]:
     options, topology = problem.options, problem.topology
     load: dict[int, int] = {}
     counted = set()
-    for o in chosen:
-        amount = int(options.share[o])
-        key = int(options.weight_key[o])
+    figures = (column[chosen].tolist() for column in (options.site, options.share, options.weight_key))
+    for o, site, amount, key in zip(chosen, *figures, strict=True):
         if key >= 0 and key not in counted:
             counted.add(key)
             amount += int(options.weight_share[o])
-        site = int(options.site[o])
-        for i in range(int(topology.device_ptr[site]), int(topology.device_ptr[site + 1])):
-            device = int(topology.device_index[i])
+        for device in topology.device_index[topology.device_ptr[site] : topology.device_ptr[site + 1]].tolist():
             load[device] = load.get(device, 0) + amount
     return [
         Violation("memory", topology.devices[d], used, int(problem.capacity[d]))
@@ -163,30 +165,27 @@ def _memory(problem: Problem, chosen: list[int]) -> list[Violation]:
     ]
 
 
-def _times(problem: Problem, chosen: list[int], finish: list[int]) -> list[Violation]:
+def _times(problem: Problem, times: list[int], finish: list[int]) -> list[Violation]:
     found = []
+    slas, limits = problem.sla.tolist(), problem.finish_by.tolist()
     for v, stage in enumerate(problem.stages):
-        time, sla, by = int(problem.options.time[chosen[v]]), int(problem.sla[v]), int(problem.finish_by[v])
-        if time > sla:
-            found.append(Violation("sla", stage, time, sla))
+        sla, by = slas[v], limits[v]
+        if times[v] > sla:
+            found.append(Violation("sla", stage, times[v], sla))
         if by < _NONE and finish[v] > by:
             found.append(Violation("finish_by", stage, finish[v], by))
     if problem.deadline < _NONE and max(finish) > problem.deadline:
         found.append(Violation("deadline", problem.stages[finish.index(max(finish))], max(finish), problem.deadline))
-    spent = sum(int(problem.options.time[chosen[v]]) for v in problem.budget_stages)
+    spent = sum(times[v] for v in problem.budget_stages)
     if spent > problem.budget:
         where = ", ".join(problem.stages[v] for v in problem.budget_stages)
         found.append(Violation("budget", where, spent, problem.budget))
     return found
 
 
-def _finish(problem: Problem, chosen: list[int]) -> list[int]:
+def _finish(problem: Problem, times: list[int], arrive: list[int]) -> list[int]:
     """(V,) longest path to the end of every stage, by relaxing the edges until nothing moves."""
-    times = [int(problem.options.time[o]) for o in chosen]
-    edges = [
-        (int(u), int(v), round(_transfer(problem, e, chosen) * _TICKS))
-        for e, (u, v) in enumerate(zip(problem.edges.source, problem.edges.target, strict=True))
-    ]
+    edges = list(zip(problem.edges.source.tolist(), problem.edges.target.tolist(), arrive, strict=True))
     finish = list(times)
     for _ in times:
         moved = False
@@ -199,35 +198,39 @@ def _finish(problem: Problem, chosen: list[int]) -> list[int]:
     return finish
 
 
-def _transfer(problem: Problem, e: int, chosen: list[int]) -> float:
-    """Seconds of an edge: latency + (bytes/k) · seconds per byte, in this order of operations, since the last
+def _transfers(problem: Problem, chosen: list[int]) -> list[float]:
+    """(E,) seconds of every edge: latency + (bytes/k) · seconds per byte, in this order of operations, since the last
     bit decides how a tick is rounded."""
     edges = problem.edges
-    u = int(edges.source[e])
-    a, b = _site(problem, chosen, u), _site(problem, chosen, int(edges.target[e]))
-    if a == b:
-        return 0.0
-    latency, rate, shards = _link(problem, a, b)
-    size = float(edges.bytes[e]) / shards
-    seconds = latency + size * rate
-    hidden = edges.hidden[e]
-    if hidden is None:
-        return seconds
-    least = latency + min(float(edges.chunk[e]) / shards, size) * rate
-    return max(seconds - float(hidden[chosen[u] - int(problem.options.ptr[u])]), least)
+    sites = [_site(problem, chosen, v) for v in range(len(chosen))]
+    ends = zip(edges.source.tolist(), edges.target.tolist(), edges.bytes.tolist(), edges.chunk.tolist(), strict=True)
+    found = []
+    for (u, v, size, chunk), hidden in zip(ends, edges.hidden, strict=True):
+        if sites[u] == sites[v]:
+            found.append(0.0)
+            continue
+        latency, rate, shards = _link(problem, sites[u], sites[v])
+        seconds = latency + size / shards * rate
+        if hidden is not None:
+            least = latency + min(chunk / shards, size / shards) * rate
+            seconds = max(seconds - float(hidden[chosen[u] - int(problem.options.ptr[u])]), least)
+        found.append(seconds)
+    return found
 
 
 def _link(problem: Problem, a: int, b: int) -> tuple[float, float, int]:
     """Latency, seconds per byte and number of parallel shards between two different sites."""
     topology = problem.topology
-    width_a = int(topology.device_ptr[a + 1] - topology.device_ptr[a])
-    width_b = int(topology.device_ptr[b + 1] - topology.device_ptr[b])
-    shards = width_a if topology.parallel_shards and width_a == width_b else 1
+    shards = 1
+    if topology.parallel_shards:
+        width_a = int(topology.device_ptr[a + 1] - topology.device_ptr[a])
+        width_b = int(topology.device_ptr[b + 1] - topology.device_ptr[b])
+        shards = width_a if width_a == width_b else 1
     if topology.pair_latency is not None and topology.pair_seconds_per_byte is not None:
         return float(topology.pair_latency[a, b]), float(topology.pair_seconds_per_byte[a, b]), shards
-    for level in range(len(topology.group)):
-        group = int(topology.group[level, a])
-        if group >= 0 and group == int(topology.group[level, b]):
+    above_a, above_b = topology.group[:, a].tolist(), topology.group[:, b].tolist()
+    for level, (group, other) in enumerate(zip(above_a, above_b, strict=True)):
+        if group >= 0 and group == other:
             return float(topology.latency[level][group]), float(topology.seconds_per_byte[level][group]), shards
     return float(topology.latency[-1][0]), float(topology.seconds_per_byte[-1][0]), shards
 

@@ -14,7 +14,7 @@ from iegopt.spec.batch_policy import BatchPolicy
 from iegopt.spec.cluster import ClusterSpec
 from iegopt.spec.policy import KvTransferConfig
 from iegopt.verify.engine import Engine
-from iegopt.verify.links import Link, link_between
+from iegopt.verify.links import Link, Links
 from iegopt.verify.stages import Base, Stage
 from iegopt.verify.waiting import Blocks, Waiting
 
@@ -31,13 +31,13 @@ class Roads:
         self, cluster: ClusterSpec, devices: Mapping[str, Device], engines: Mapping[str, Engine],
         config: KvTransferConfig | None,
     ) -> None:  # fmt: skip
-        self._cluster, self._devices, self._engines, self._config = cluster, devices, engines, config
+        self._links, self._engines, self._config = Links(cluster, devices), engines, config
         self._known: dict[tuple[str, str], Link | None] = {}
 
     def link(self, a: str, b: str) -> Link | None:
         if (a, b) not in self._known:
             ends = self._engines[a].members, self._engines[b].members
-            self._known[a, b] = link_between(self._cluster, self._devices, *ends) if a != b else None
+            self._known[a, b] = self._links.between(*ends) if a != b else None
         return self._known[a, b]
 
     def seconds(self, a: str, b: str, size: float, producer: float = 0.0) -> float:

@@ -20,7 +20,7 @@ from iegopt.spec.snapshot import InstanceSpec, InstanceState, Role, SnapshotSpec
 from iegopt.spec.stage import Parallelism, ParallelStrategy, Precision, StageKind, StageSpec, TokenWork
 from iegopt.spec.variant import Variant
 from iegopt.verify.eligible import is_resident
-from iegopt.verify.links import tree_link
+from iegopt.verify.links import Links
 
 __all__ = ["Costs", "Engine", "engines_of", "model_of"]
 
@@ -174,6 +174,7 @@ def engines_of(
     """The instances that are not lost, by id."""
     known: dict[object, Costs] = {}
     found: dict[str, Engine] = {}
+    links = Links(cluster, devices)
     for spec in snapshot.instances:
         if spec.state is InstanceState.LOST:
             continue
@@ -195,7 +196,7 @@ def engines_of(
             free=_free(spec, members, card, variant, state),
             other=other,
             open=spec.state is InstanceState.UP and age < policy.lost_after and other < _FULL,
-            host=1.0 / tree_link(cluster, devices, 1, spec.devices[0]).bandwidth / len(members),
+            host=1.0 / links.tree_link(1, members[0].path[1]).bandwidth / len(members),
             disk=1.0 / (members[0].kind.io * len(members)) if members[0].kind.io > 0 else math.inf,
         )
     return found

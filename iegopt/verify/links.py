@@ -8,47 +8,51 @@ from iegopt import library
 from iegopt.devices import Device
 from iegopt.spec.cluster import LEVELS, ClusterSpec, LinkSpec
 
-__all__ = ["Link", "link_between", "tree_link"]
+__all__ = ["Link", "Links"]
 
 Link = tuple[str, float, float, int]
 """Level, latency (s), bandwidth (byte/s), shards that move in parallel."""
 
 
-def link_between(
-    cluster: ClusterSpec, devices: Mapping[str, Device], a: tuple[str, ...], b: tuple[str, ...]
-) -> Link | None:
-    """The link between two sites, given by their device ids; ``None`` where they are one site."""
-    if a == b:
-        return None
-    level = next(
-        (i for i in range(4) if len({devices[name].path[i] for name in (*a, *b)}) == 1), 4
-    )  # fmt: skip
-    shards = len(a) if len(a) == len(b) else 1
-    found = tree_link(cluster, devices, level, a[0])
-    if len(a) == len(b) == 1:
-        for pair in cluster.pairs:
-            if set(pair.devices) == {a[0], b[0]}:
-                latency = found.latency if pair.latency is None else pair.latency
-                return LEVELS[level], latency, pair.bandwidth, 1
-    return LEVELS[level], found.latency, found.bandwidth, shards
+class Links:
+    """The links of a cluster; what was looked up for a group of devices once is kept."""
 
+    def __init__(self, cluster: ClusterSpec, devices: Mapping[str, Device]) -> None:
+        self._cluster, self._devices = cluster, devices
+        self._of_group: dict[tuple[int, str], tuple[float, float]] = {}
 
-def tree_link(cluster: ClusterSpec, devices: Mapping[str, Device], level: int, member: str) -> LinkSpec:
-    """The link of the group that a device belongs to at a level."""
-    name = LEVELS[level]
-    given = cluster.links.get(name, library.DEFAULT_LINKS[name])  # type: ignore[call-overload]
-    default = library.link(given) if isinstance(given, str) else given
-    if level == 4:
-        return default
-    group = devices[member].path[level]
-    for override in cluster.link_overrides:
-        if override.level == name and (override.group == group or group.endswith("/" + override.group)):
-            return override
-    if level > 0 or name in cluster.links:
-        return default
-    fabric = [
-        device.interconnect.bandwidth
-        for device in devices.values()
-        if device.path[0] == group and device.interconnect is not None and device.interconnect.makes_domain
-    ]
-    return LinkSpec(latency=default.latency, bandwidth=min(fabric)) if fabric else default
+    def between(self, a: tuple[str, ...], b: tuple[str, ...]) -> Link | None:
+        """The link between two sites, given by their device ids; ``None`` where they are one site."""
+        if a == b:
+            return None
+        paths = [self._devices[name].path for name in (*a, *b)]
+        level = next((i for i in range(4) if len({path[i] for path in paths}) == 1), 4)
+        group = (level, paths[0][level] if level < 4 else "")
+        if group not in self._of_group:
+            found = self.tree_link(*group)
+            self._of_group[group] = found.latency, found.bandwidth
+        latency, bandwidth = self._of_group[group]
+        if len(a) == len(b) == 1:
+            for pair in self._cluster.pairs:
+                if set(pair.devices) == {a[0], b[0]}:
+                    return LEVELS[level], latency if pair.latency is None else pair.latency, pair.bandwidth, 1
+        return LEVELS[level], latency, bandwidth, len(a) if len(a) == len(b) else 1
+
+    def tree_link(self, level: int, group: str) -> LinkSpec:
+        """The link of a group of a level."""
+        cluster, name = self._cluster, LEVELS[level]
+        given = cluster.links.get(name, library.DEFAULT_LINKS[name])  # type: ignore[call-overload]
+        default = library.link(given) if isinstance(given, str) else given
+        if level == 4:
+            return default
+        for override in cluster.link_overrides:
+            if override.level == name and (override.group == group or group.endswith("/" + override.group)):
+                return override
+        if level > 0 or name in cluster.links:
+            return default
+        fabric = [
+            device.interconnect.bandwidth
+            for device in self._devices.values()
+            if device.path[0] == group and device.interconnect is not None and device.interconnect.makes_domain
+        ]
+        return LinkSpec(latency=default.latency, bandwidth=min(fabric)) if fabric else default

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 from iegopt import library
 from iegopt.cost.model import CostModel, StageCost
@@ -24,7 +25,7 @@ from iegopt.spec.kinds import KINDS
 from iegopt.spec.request import MemoryAccounting, RequestSpec
 from iegopt.spec.stage import NodeType, Parallelism, ParallelStrategy, Precision, StageKind, StageSpec
 from iegopt.verify.eligible import forbidden_step, is_resident, variant_named
-from iegopt.verify.links import link_between
+from iegopt.verify.links import Links
 from iegopt.verify.plan_time import Held, check_held, check_starts
 from iegopt.verify.report import Report, Violation
 
@@ -54,8 +55,9 @@ class _Placed:
 class _Check:
     def __init__(
         self, plan: Plan, graph: GraphSpec, request: RequestSpec, cluster: ClusterSpec,
-        devices: Mapping[str, Device], state: State, model: CostModel, reference_price: float,
+        devices: Mapping[str, Device], state: State, model: CostModel, reference_price: float, links: Links,
     ) -> None:  # fmt: skip
+        self.links = links
         self.plan, self.graph, self.request, self.cluster = plan, graph, request, cluster
         self.devices, self.state, self.model, self.reference_price = devices, state, model, reference_price
         self.kv = request.kv_transfer_config or cluster.kv_transfer_config
@@ -183,7 +185,7 @@ class _Check:
             yield spec.id, self._exposed(f"kv:{spec.id}", spec.id, self._wire(size, True, spec.model), 0.0, False)
 
     def _exposed(self, source: str, target: str, size: float, producer: float, kv: bool) -> float:
-        link = link_between(self.cluster, self.devices, self.at[source].devices, self.at[target].devices)
+        link = self.links.between(self.at[source].devices, self.at[target].devices)
         if link is None:
             return 0.0
         _, latency, bandwidth, shards = link
@@ -193,8 +195,11 @@ class _Check:
         """Longest path; checks TTFT, the end-to-end limit and the compute budget on the way."""
         finish = {f"kv:{name}": 0.0 for name in self.placed if f"kv:{name}" in self.at}
         order = [self.graph.stages[v] for v in self.graph.topological_order()]
+        into: dict[str, list[tuple[str, float]]] = {spec.id: [] for spec in order}
+        for (u, v), t in transfers.items():
+            into[v].append((u, t))
         for spec in order:
-            ready = (finish[u] + t for (u, v), t in transfers.items() if v == spec.id)
+            ready = (finish[u] + t for u, t in into[spec.id])
             start = self.at[spec.id].start if self.request.no_overlap else max(ready, default=0.0)
             finish[spec.id] = start + self.placed[spec.id].time
         slack = _ROUNDING * (len(order) + len(transfers))
@@ -223,7 +228,7 @@ class _Check:
         held: dict[str, float] = {}
         weights: dict[tuple[str, tuple[str, ...]], float] = {}
         for name, placed in self.placed.items():
-            own = math.ceil(placed.cost.memory_bytes + placed.cost.kv_bytes) + self._buffers(name)
+            own = math.ceil(placed.cost.memory_bytes + placed.cost.kv_bytes) + self._buffers[name]
             for device in self.at[name].devices:
                 held[device] = held.get(device, 0.0) + own / len(self.at[name].devices)
             weights[placed.key] = math.ceil(placed.weights)
@@ -245,7 +250,7 @@ class _Check:
                 self.at[name].devices,
                 self.finish[name] - placed.time,
                 self.finish[name],
-                math.ceil(placed.cost.memory_bytes + placed.cost.kv_bytes) + self._buffers(name),
+                math.ceil(placed.cost.memory_bytes + placed.cost.kv_bytes) + self._buffers[name],
                 math.floor(placed.cost.kv_bytes),
                 {edge.target for edge in self.graph.edges if edge.source == name and edge.kind is EdgeKind.DATA},
                 {edge.target for edge in takes.values() if edge.source == name},
@@ -260,12 +265,15 @@ class _Check:
         free = {name: self.state[name][1] for stage in self.plan.stages for name in stage.devices}
         return check_held(held, fixed, free, _ROUNDING * (len(held) + len(transfers)))
 
-    def _buffers(self, name: str) -> int:
-        total = 0
+    @cached_property
+    def _buffers(self) -> dict[str, int]:
+        """Bytes of transfer buffers by stage: at both ends of every KV edge."""
+        total = dict.fromkeys(self.placed, 0)
         for edge in self.graph.edges:
-            if self.kv is not None and edge.kv and name in (edge.source, edge.target):
+            if self.kv is not None and edge.kv:
                 size = self._wire(edge.bytes, True, self.placed[edge.source].spec.model)
-                total += math.ceil(buffer_bytes(self.kv, size))
+                for name in (edge.source, edge.target):
+                    total[name] += math.ceil(buffer_bytes(self.kv, size))
         return total
 
     def _objective(self, transfers: dict[tuple[str, str], float], makespan: float) -> float:
@@ -302,7 +310,7 @@ class _Check:
 
 def check_plan(
     plan: Plan, graph: GraphSpec, request: RequestSpec, cluster: ClusterSpec,
-    devices: Mapping[str, Device], state: State, model: CostModel, reference_price: float,
+    devices: Mapping[str, Device], state: State, model: CostModel, reference_price: float, links: Links | None = None,
 ) -> Report:  # fmt: skip
     """Every way in which a plan breaks its request or misstates itself.
 
@@ -312,8 +320,11 @@ def check_plan(
         The cluster's devices by id, and what is known of each: (T/T0, free bytes).
     reference_price
         $/h that money is measured in.
+    links
+        Those of the cluster, kept from another check; ``None``: looked up anew.
     """
-    return _Check(plan, graph, request, cluster, devices, state, model, reference_price).run()
+    links = links or Links(cluster, devices)
+    return _Check(plan, graph, request, cluster, devices, state, model, reference_price, links).run()
 
 
 def _close(a: float, b: float, terms: int) -> bool:

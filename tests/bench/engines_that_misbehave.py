@@ -41,6 +41,17 @@ class Late(Good):
             time.sleep(60)
 
 
+class FillsMemory(Good):
+    """Reports a plan, then asks for more than there is."""
+
+    fresh = True
+
+    def solve(self, problem: Any, params: Params, hint: Any, report: Report) -> Result:
+        found = solve(problem, "brute")
+        report(found.choice, None, None, found.start)
+        raise MemoryError
+
+
 class Dies(Good):
     fresh = True
 

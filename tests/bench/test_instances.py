@@ -33,6 +33,28 @@ def test_every_combination_in_the_order_written() -> None:
     assert made.name == found[1].name
 
 
+def test_a_family_can_be_asked_for_its_makespan() -> None:
+    source = {"generate": {"family": "chain", "stages": 4, "sites": 8, "objective": "makespan"}}
+    (found,) = instances(source)
+    assert (found.name, found.family) == ("chain-4x8-makespan-s0", "chain-4x8-makespan")
+    problem = found.load()
+    assert (problem.makespan_weight, problem.no_overlap) == (1.0, True)
+    source["generate"]["gangs"] = True
+    with pytest.raises(ValueError, match="objective makespan with gangs"):
+        instances(source)
+
+
+def test_random_task_graphs_of_saga_in_the_order_written() -> None:
+    found = instances({"saga": {"graphs": "chains", "weights": ["clipped", "constant"], "nodes": 3, "seeds": "0..1"}})
+    assert [each.name for each in found] == [
+        f"saga-chains-{weights}-n3-s{seed}" for weights in ("clipped", "constant") for seed in (0, 1)
+    ]
+    if found[0].missing is None:
+        assert found[0].load().name == found[0].name
+    else:
+        assert "pip install 'iegopt[peers]'" in found[0].missing
+
+
 def test_files_are_seen_from_the_folder_of_the_suite(tmp_path: Path) -> None:
     for name in ("b.json", "a.json.gz"):
         write_instance(generate("chain", 3, 4, "slack", 0), tmp_path / name)

@@ -8,7 +8,17 @@ from typing import Any
 import pytest
 
 from iegopt.bench.charts import Chart, charts, gaps_over_time, profile
-from iegopt.bench.metrics import best_known, contradictions, gap_to, primal_gap, primal_integral, time_to, value_in_time
+from iegopt.bench.metrics import (
+    best_known,
+    contradictions,
+    gap_to,
+    main_limit,
+    primal_gap,
+    primal_integral,
+    time_to,
+    value_at,
+    value_in_time,
+)
 from iegopt.bench.report import summary
 
 Row = dict[str, Any]
@@ -19,7 +29,8 @@ def row(solver: str, objective: float | None = None, *, instance: str = "a", **m
     if objective is not None:
         trajectory = [[2.0, 150 if objective < 150 else 300, None], [4.0, objective, 90]]
     return {
-        "instance": instance, "family": "f", "solver": solver, "limit": 10.0, "seed": 0, "repetition": 0,
+        "instance": instance, "family": "f", "solver": solver, "engine": solver, "hint": None, "limit": 10.0,
+        "seed": 0, "repetition": 0,
         "status": "unknown" if objective is None else "feasible", "reason": "", "objective": objective, "bound": None,
         "seconds": 5.0, "killed": False, "memory": None, "published": None, "published_optimal": False,
         "trajectory": trajectory, **more,
@@ -67,12 +78,15 @@ def test_time_to_a_gap() -> None:
     assert time_to(row("x", 102), 100) is None
     assert time_to(row("x", 102), 100, gap=0.6) == 2
     assert time_to(row("x", 101), None) is None
+    assert [value_at(row("x", 101), moment) for moment in (1.9, 2.0, 9.0)] == [None, 150, 101]
 
 
 def test_what_comes_after_the_limit_does_not_count() -> None:
-    slow = row("x", 100, seconds=12.0, status="optimal", trajectory=[[3.0, 130, None], [11.9, 100, 100]])
+    points = [[3.0, 130, None], [9.0, 130, 91], [11.9, 100, 100]]
+    slow = row("x", 100, seconds=12.0, status="optimal", bound=100, trajectory=points)
     (line,) = summary({"rows": [slow]})
-    assert (line.plans, line.proved, line.late, line.mean_gap) == (1, 0, 1, pytest.approx(0.3))
+    assert (line.plans, line.proved, line.late, line.worst_gap) == (1, 0, 1, pytest.approx(0.3))
+    assert (line.near_seconds, line.early_gap, line.proven_gap) == (None, math.inf, pytest.approx(0.3))
     assert value_in_time(row("x", 100, seconds=11.0)) == 100
     assert value_in_time(row("x", 100, seconds=11.2, trajectory=[[11.1, 100, None]])) is None
 
@@ -82,10 +96,11 @@ def test_the_table_per_family() -> None:
     assert list(lines) == ["x", "y", "z", "w"]
     x, y, z, w = lines.values()
     assert (x.runs, x.plans, x.proved, x.late, x.memory, x.seconds) == (2, 2, 1, 0, 7, 4.5)
-    assert (x.mean_gap, x.median_gap) == (pytest.approx(0.025), pytest.approx(0.025))
+    assert (x.early_gap, x.median_gap, x.worst_gap) == (math.inf, pytest.approx(0.025), pytest.approx(0.05))
+    assert x.proven_gap == math.inf  # one of two runs has no bound
     assert x.near_seconds is None  # one of two runs: the median is never
-    assert (y.mean_gap, y.late) == (pytest.approx((0.2 + 0.0025) / 2), 1)
-    assert (z.runs, z.plans, z.mean_gap, z.median_gap, z.integral) == (2, 0, None, math.inf, 1)
+    assert (y.worst_gap, y.late) == (pytest.approx(0.2), 1)
+    assert (z.runs, z.plans, z.seconds, z.median_gap, z.integral) == (2, 0, 5.0, math.inf, 1)
     assert z.remarks == ("1 × unknown: ", "1 × crashed: signal 11")
     assert (w.runs, w.seconds, w.median_gap, w.remarks) == (0, None, None, ("2 × unsupported: no edges",))
 
@@ -118,6 +133,15 @@ def test_a_performance_profile_counts_what_is_solved_within_a_factor() -> None:
         "x": [(1, 0), (1, pytest.approx(1 / 3)), (1, pytest.approx(2 / 3)), (4, 1)],
         "y": [(1, 0), (1, pytest.approx(1 / 3)), (3, pytest.approx(2 / 3))],
     }
+
+
+def test_the_main_limit_is_that_of_most_solvers() -> None:
+    reference = row("x", 99, limit=60.0)
+    assert main_limit([*ROWS, reference]) == 10
+    assert main_limit([row("x", limit=1.0), row("x", limit=2.0)]) == 2
+    assert main_limit([]) == 0
+    assert charts({"rows": [*ROWS, reference]})[0].title == "Time to proof, limit 10 s"
+    assert best_known([*ROWS, reference])["a"] == 99
 
 
 def test_gaps_over_time_are_means_over_runs_and_shorter_limits_fill_in() -> None:

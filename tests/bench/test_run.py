@@ -56,6 +56,16 @@ def test_a_filter_takes_part_of_a_name_or_a_pattern() -> None:
         tasks_of(tested, Path(), ["cpsat", "milp"])
 
 
+def test_a_solver_may_have_limits_of_its_own(tmp_path: Path) -> None:
+    hinted = {"solver": "local", "hint": "auto", "limits": 9.0}
+    tested = suite({"solver": "auto", "limits": [2.0, 9.0]}, "cpsat", hinted, limits=[1.0, 2.0])
+    assert [str(task).partition(":")[2] for task in tasks_of(tested, Path())] == [
+        "cpsat:1s", "auto:2s", "cpsat:2s", "auto:9s", "local+auto:9s"
+    ]  # fmt: skip
+    with pytest.raises(ValueError, match=r"limits of local\+auto: expected some of those of auto, its hint"):
+        suite("auto", hinted)
+
+
 def test_an_unknown_solver_is_told_before_anything_runs(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"no solver or peer 'toulbar'\. Maybe toulbar2\?"):
         run(suite("auto", "toulbar"), tmp_path)
@@ -66,13 +76,13 @@ def test_an_unknown_solver_is_told_before_anything_runs(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_what_each_engine_leaves(tmp_path: Path) -> None:
-    names = ("Good", "Late", "Dies", "Raises", "Flatters", "Overfills", "Absent", "OBJECT")
+    names = ("Good", "Late", "Dies", "Raises", "Flatters", "Overfills", "Absent", "OBJECT", "FillsMemory")
     rows = run(suite(*(OWN + name for name in names), "heft", limits=0.2, grace=0.1), tmp_path)
     known = solve(generate("chain", 3, 4, "tight", 0), "brute")
     got = {row["solver"].removeprefix(OWN): row for row in rows}
     assert [row["status"] for row in rows] == [
         "optimal", "feasible", "crashed", "error", "refused", "refused", "missing", "optimal",
-        "unsupported" if got["heft"]["status"] != "missing" else "missing",
+        "error", "unsupported" if got["heft"]["status"] != "missing" else "missing",
     ]  # fmt: skip
     assert known.choice is not None
     assert (got["Good"]["objective"], got["Good"]["choice"]) == (known.objective, known.choice.tolist())
@@ -80,6 +90,9 @@ def test_what_each_engine_leaves(tmp_path: Path) -> None:
     assert (late["objective"], late["bound"], late["proof"], late["killed"]) == (known.objective, 1, "patience", True)
     assert [point[1:] for point in late["trajectory"]] == [[known.objective, None], [known.objective, 1]]
     assert late["reason"] == "killed 0.1 s after its limit"
+    assert late["memory"] is None or late["memory"] > 10**6
+    full = got["FillsMemory"]
+    assert (full["reason"], full["objective"], full["trajectory"][0][1]) == ("out of memory", *[known.objective] * 2)
     assert got["Dies"]["reason"] == "its process ended with signal 11"
     assert got["Raises"]["reason"] == "ZeroDivisionError: of an engine"
     assert known.objective is not None
@@ -121,7 +134,7 @@ def test_results_say_where_they_come_from(tmp_path: Path) -> None:
     (session,) = document["sessions"]
     assert session["command"] == "iegopt bench run x"
     assert {"numpy", "ortools", "pydantic"} <= set(session["versions"])
-    assert all(session[key] for key in ("date", "python", "processor", "cores", "system"))
+    assert all(session[key] for key in ("date", "python", "processor", "cores", "system", "messages"))
     assert document["suite"]["solvers"][0]["solver"] == OWN + "Good"
     assert not journal_of(tmp_path / "r.json").exists()
 
@@ -160,7 +173,12 @@ def test_a_run_that_was_killed_goes_on_where_it_stopped(tmp_path: Path) -> None:
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment) as process:
         assert process.stderr is not None
         line = process.stderr.readline()
+        rival = subprocess.run([*command, "--resume"], capture_output=True, text=True, env=environment, check=False)
         os.kill(process.pid, signal.SIGKILL)
+    assert rival.returncode == 1
+    holder = f"process {process.pid}"
+    assert rival.stderr == f"iegopt: r.json: another run is writing it, {holder}; wait for it, or end it\n"
+    assert (tmp_path / "r.json.lock").exists()
     assert line.startswith("[1/2] chain-3x4-slack-s0:first:1000s  optimal"), line
     assert not results.exists()
     assert [row["solver"] for row in read_results(results)["rows"]] == ["first"]
@@ -175,4 +193,16 @@ def test_a_run_that_was_killed_goes_on_where_it_stopped(tmp_path: Path) -> None:
     document = json.loads(results.read_text())
     assert [(row["solver"], row["status"]) for row in document["rows"]] == [("first", "optimal"), ("second", "optimal")]
     assert len(document["sessions"]) == 2
-    assert not journal.exists()
+    assert {path.name for path in tmp_path.iterdir()} == {"s.yaml", "gate", "r.json"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("solver", ["auto", "prices", "local"])
+def test_our_solvers_stream_what_they_find(tmp_path: Path, solver: str) -> None:
+    source = {"generate": {"family": "layered", "stages": 20, "sites": 64, "memory": "tight"}}
+    document = suite(solver, limits=1.0).model_dump(exclude_none=True)
+    (row,) = run(SuiteSpec.model_validate({**document, "instances": [source]}), tmp_path)
+    found = [point for point in row["trajectory"] if point[1] is not None]
+    assert len({value for _, value, _ in found}) > 1
+    assert found[0][0] < 0.5 * row["seconds"]
+    assert found[-1][1:] == [row["objective"], row["bound"]]

@@ -11,7 +11,9 @@ from typing import Any
 
 import pytest
 
-from tests.bench.test_metrics import ROWS
+from iegopt.bench.charts import Chart, Series, charts
+from iegopt.cli.html.chart import draw_chart
+from tests.bench.test_metrics import ROWS, row
 from tests.cli.conftest import Ran
 
 SESSION = {
@@ -35,9 +37,18 @@ def test_a_report_has_a_table_per_family_and_the_reasons(iegopt: Callable[..., R
     assert (ran.code, ran.err) == (0, "")
     assert "8 runs of suite hand, 2 threads, 2026-01-02T03:04:05+00:00" in ran.out
     cells = [re.split(r"\s{2,}", line.strip()) for line in ran.out.splitlines()]
-    assert ["x", "2", "2", "1", "2.5 %", "2.5 %", "–", "0.281", "4.5 s", "7 B", "–"] in cells
-    assert ["z", "2", "0", "0", "–", "∞", "–", "1.000", "5 s", "–", "–"] in cells
+    assert ["x", "2", "2", "1 (50 %)", "∞", "2.5 %", "5 %", "∞", "–", "0.281", "4.5 s", "7 B", "–"] in cells
+    assert ["z", "2", "0", "0 (0 %)", "∞", "∞", "∞", "∞", "–", "1.000", "5 s", "–", "–"] in cells
     assert ["f", "10 s", "w", "2 × unsupported: no edges"] in cells
+    assert ["family", "x", "y", "z"] in cells
+    assert ["f", "+2.5 % (1/2 proved)", "+10.1 %", "no plan"] in cells
+
+
+def test_a_report_may_be_on_some_runs_alone(iegopt: Callable[..., Ran], results: Path) -> None:
+    found = json.loads(iegopt("bench", "report", results, "--json", "--filter", "a:x", "--filter", "b:*:10s").out)
+    assert [(line["solver"], line["plans"]) for line in found["lines"]] == [("x", 2), ("y", 1), ("z", 0), ("w", 0)]
+    ran = iegopt("bench", "report", results, "--filter", "nothing")
+    assert (ran.code, ran.error_line) == (1, "iegopt: no run fits nothing; runs are called such as a:x:10s")
 
 
 def test_a_report_as_json_is_one_object(iegopt: Callable[..., Ran], results: Path) -> None:
@@ -57,6 +68,22 @@ def test_a_page_fetches_nothing_and_escapes_what_it_shows(
     assert not re.search(r"https?://|src=|url\(|@import|<script", text)
     assert "&lt;b&gt;Chip&lt;/b&gt;" in text
     assert "<b>Chip" not in text
+
+
+def test_markdown_escapes_what_it_shows(iegopt: Callable[..., Ran], results: Path, tmp_path: Path) -> None:
+    assert iegopt("bench", "report", results, "--markdown", tmp_path / "r.md").code == 0
+    text = (tmp_path / "r.md").read_text(encoding="utf-8")
+    assert "\\<b\\>Chip\\</b\\>" in text
+    assert "| family | x | y | z |\n| --- | --: | --: | --: |\n| f | +2.5 % (1/2 proved) | +10.1 % | no plan |" in text
+
+
+def test_compact_results_are_results(iegopt: Callable[..., Ran], results: Path, tmp_path: Path) -> None:
+    assert iegopt("bench", "compact", results, "-o", tmp_path / "small.json").code == 0
+    thick, thin = (iegopt("bench", "report", path, "--json").out for path in (results, tmp_path / "small.json"))
+    assert json.loads(thick)["claims"] == json.loads(thin)["claims"]
+    assert json.loads(thick)["lines"] == json.loads(thin)["lines"]
+    ran = iegopt("bench", "compact", results, "-o", tmp_path / "none" / "small.json")
+    assert "there is no folder" in ran.error_line
 
 
 def test_without_matplotlib_a_picture_is_refused_in_one_line(
@@ -107,3 +134,21 @@ def test_a_run_tells_its_steps_on_stderr_and_writes_results(iegopt: Callable[...
     assert (ran.code, ran.out) == (0, "")
     assert ran.error_line.startswith("[1/1] chain-3x4-slack-s0:tree:1s  optimal ")
     assert json.loads((tmp_path / "r.json").read_text())["rows"][0]["status"] == "optimal"
+
+
+def test_gaps_have_a_logarithmic_axis_with_powers_of_ten() -> None:
+    line = Series("x", 0, (0.001, 0.1, 1.0), (1.0, 0.01, 0.0))
+    drawn = draw_chart(Chart("gaps", "seconds", "gap", 0.001, 10.0, 1e-4, 1.0, (line,)))
+    assert re.findall(r">([\d.e-]+ %)<", drawn) == ["0.01 %", "0.1 %", "1 %", "10 %", "100 %"]
+    (path,) = re.findall(r'd="M52.0 ([^"]+)" fill="none"', drawn)
+    top, middle, base = (float(y) for y in re.findall(r"(?:^|V)([\d.]+)", path))
+    assert middle == pytest.approx((top + base) / 2, abs=0.1)  # 1 % lies midway between 100 % and 0.01 %
+    assert base == pytest.approx(260.0)
+
+
+def test_a_summary_of_hinted_solvers_is_in_the_profile_of_proofs_alone() -> None:
+    hinted = row("y", 100, hint="x", status="optimal", bound=100, seconds=1.0) | {"solver": "y+x"}
+    drawn = charts({"rows": [*ROWS, hinted]})
+    assert [chart.title for chart in drawn if any(line.name == "y+x" for line in chart.series)] == [
+        "Time to proof, limit 10 s"
+    ]  # fmt: skip

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import io
 import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
+
+from iegopt.cli.answers import _prices
+from iegopt.explain.margins import Margin
+from iegopt.explain.shadow import ShadowPrice, ShadowPrices
 
 Run = Callable[..., Any]
 
@@ -97,3 +103,19 @@ def test_a_wrong_word_is_one_line_and_exit_1(iegopt: Run, argv: tuple[str, ...],
     ran = iegopt("explain", REQUEST, "--cluster", CLUSTER, *argv)
     assert (ran.code, ran.out) == (1, "")
     assert says in ran.error_line
+
+
+def test_prices_at_the_margin_have_their_units() -> None:
+    found = ShadowPrices(
+        (ShadowPrice("memory", ("fast",), 4e10, 1e9, "B", 0.0, 0.0, "decode", True, 0.012),), True, "",
+        (
+            Margin("memory", ("fast",), 0.012, "GB", 1.5),
+            Margin("deadline", ("prefill", "decode"), 0.25, "s"),
+        ),
+    )  # fmt: skip
+    console = Console(width=140, record=True, file=io.StringIO())
+    for part in _prices(found):
+        console.print(part)
+    text = console.export_text()
+    for words in ("at the margin", "12 ms/GB", "Prices at the margin", "$1.50", "prefill → decode", "250 ms/s"):
+        assert words in text, text

@@ -1,5 +1,6 @@
 import gzip
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -61,6 +62,16 @@ def test_the_contract(
     assert answer["status"] == "optimal"
     assert answer["bound"] == answer["objective"]
     golden("solve.json", normalised(ran.out))
+
+
+def test_progress_tells_plans_and_bounds_with_their_times(iegopt: Run) -> None:
+    ran = iegopt("solve", "chain-10x16-tight", "--solver", "prices", "--progress", "--json")
+    assert ran.code == 0
+    lines = [line for line in ran.err.splitlines() if not line.startswith("iegopt:")]
+    form = r" *\d+\.\d{3} s  objective (\S+) \S+, bound (\S+)( \S+ \(.+\))?, gap .+"
+    assert all(re.fullmatch(form, line) for line in lines)
+    assert lines[-1].endswith("(capacity prices), gap 0 %")
+    assert len(lines) > 1
 
 
 def test_compressed_files_are_read(iegopt: Run, tmp_path: Path, instance: dict[str, Any]) -> None:

@@ -120,3 +120,69 @@ def test_without_time_it_says_so() -> None:
     assert (found.prices, found.complete) == ((), False)
     assert found.note.startswith("the time limit came before")
     assert found.document()["complete"] is False
+
+
+def fast_and_slow() -> ClusterSpec:
+    return cluster_of(
+        gpu("fast", price=3.6, vram="40GB", **at("a", "a")),
+        gpu("slow", "100T", price=3.6, vram="400GB", **at("a", "b")),
+    )
+
+
+def objective_on(cluster: ClusterSpec, device: str) -> float:
+    alone = ClusterSpec.model_validate(
+        {**cluster.document(), "devices": [d for d in cluster.document()["devices"] if d["id"] == device],
+         "reference_price": "3.6$/h"}
+    )  # fmt: skip
+    return planned(alone, chain(stage("prefill", "prefill"))).objective
+
+
+def test_memory_at_the_margin() -> None:
+    """Two of three stages of 25 GB would share the fast device of 40 GB, were it not full: a GB is 1/25 of a stage."""
+    cluster = fast_and_slow()
+    request = chain(stage("a", "prefill"), stage("b", "decode"), stage("c", "decode"), size="1kB")
+    found = prices(cluster, request)
+    saved = objective_on(cluster, "slow") - objective_on(cluster, "fast")
+    assert saved > 0
+    (margin,) = found.margins
+    assert (margin.rule, margin.where, margin.per) == ("memory", ("fast",), "GB")
+    assert margin.price == pytest.approx(saved / 25, rel=0.05)
+    row = next(row for row in found.prices if row.where == ("fast",))
+    assert row.margin == margin.price
+    plan = planned(cluster, request)
+    hours = max(stage.finish for stage in plan.stages) / 3600
+    # Realtime weighs money by 0.1: a second of objective is 3.6 $/h for 10 s.
+    assert margin.dollars_per_gb_hour == pytest.approx(margin.price * 3.6 / 3600 / 0.1 / hours)
+
+
+def test_neighbours_that_fit_together_nowhere_need_no_price() -> None:
+    """The relaxation knows that they stand apart, whatever a GB more would cost: its slope is 0."""
+    found = prices(two_hosts("40GB"), chain(stage("prefill", "prefill"), stage("decode", "decode")))
+    assert found.margins == ()
+    assert {row.margin for row in found.prices} == {0.0}
+
+
+def test_a_deadline_at_the_margin() -> None:
+    """A stage takes 0.25 s or, cheaper, 0.5 s: within 0.9 s one of two may be slow, and 0.6 of the other."""
+    cluster = cluster_of(gpu("fast", price=36.0), gpu("slow", "200T", price=1.0))
+
+    def request(limit: str) -> RequestSpec:
+        stages = [stage("prefill", "prefill", vram="1GB"), stage("decode", "decode", vram="1GB")]
+        return chain(*stages, size="1B", sla_class="offline", sla={"e2e": limit})
+
+    found = prices(cluster, request("900ms"))
+    saved = planned(cluster, request("600ms")).objective - planned(cluster, request("2s")).objective
+    (margin,) = found.margins
+    assert (margin.rule, margin.where, margin.per) == ("deadline", ("prefill", "decode"), "s")
+    assert margin.price == pytest.approx(saved / 0.5, rel=0.05)
+    assert margin.dollars_per_gb_hour is None
+    assert {row.margin for row in found.prices} == {margin.price}
+    assert found.document()["margins"][0]["where"] == ["prefill", "decode"]
+
+
+def test_time_in_full_has_no_price_at_the_margin() -> None:
+    request = chain(stage("prefill", "prefill"), stage("decode", "decode"), objective="critical_path")
+    found = prices(two_hosts("40GB"), request)
+    assert found.margins == ()
+    assert found.note == "no prices at the margin: it prices memory in sum, and nothing that depends on when stages run"
+    assert {row.margin for row in found.prices} <= {None}

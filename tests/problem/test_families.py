@@ -58,6 +58,20 @@ def test_part_full_shuts_a_third_of_the_sites_to_the_largest_stage() -> None:
     assert np.mean(problem.topology.tightest(problem.capacity) < problem.options.share.max()) == pytest.approx(1 / 3)
 
 
+def test_part_full_is_the_everyday_case() -> None:
+    for seed in range(20):
+        problem = generate("joins", 20, 700, "part_full", seed, gangs=True)
+        need = (problem.options.share * problem.topology.width[problem.options.site]).max()
+        assert 0.05 < np.mean((problem.capacity >= need) & (problem.capacity < 2 * need)) < 0.35
+        assert 1 <= sum(degree > 1 for _, degree in graph(problem).in_degree()) <= 2
+        assert len(problem.affinities) == 1
+    limited = generate("chain", 600, 20, "part_full", 0).sla < NO_LIMIT
+    assert 0.25 < limited.mean() < 0.42
+    rules = [generate("joins", 20, 70, "part_full", seed).affinities[0] for seed in range(20)]
+    assert {rule.required for rule in rules} == {True, False}
+    assert all(rule.penalty > 0 for rule in rules if not rule.required)
+
+
 def test_some_stages_have_an_sla_that_cuts() -> None:
     problem = generate("chain", 200, 20, "slack", 0)
     limited = problem.sla < NO_LIMIT

@@ -42,6 +42,12 @@ def dies(problem: Any, params: Params, hint: Any, report: Report) -> Result:
     os.abort()
 
 
+def fills_memory(problem: Any, params: Params, hint: Any, report: Report) -> Result:
+    if hint is not None:
+        report(hint, None, None)
+    raise MemoryError
+
+
 def raises(problem: Any, params: Params, hint: Any, report: Report) -> Result:
     raise ZeroDivisionError("of an engine")
 

@@ -27,7 +27,7 @@ def test_auto_agrees_with_enumeration(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", [0, 4, 7])
 def test_auto_proves_with_cpsat_what_it_does_not_enumerate(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(steps, "unpriceable", lambda problem: "left out")
+    monkeypatch.setattr(steps, "unpriceable", lambda problem, mask=None: "left out")
     monkeypatch.setattr(auto, "_ENUMERATED", 0)
     monkeypatch.setattr(auto, "_SEARCH_MOST", 0.05)
     problem = random_problem(seed)

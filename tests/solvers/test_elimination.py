@@ -51,7 +51,7 @@ def test_no_time_no_answer() -> None:
 
 
 def test_auto_proves_an_agents_graph_by_elimination(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(steps, "unpriceable", lambda problem: "left out")
+    monkeypatch.setattr(steps, "unpriceable", lambda problem, mask=None: "left out")
     result = solve(generate("agent", 20, 256, "slack", 1), "auto")
     assert result.status == "optimal"
     assert result.proof is not None

@@ -75,6 +75,13 @@ def test_a_crash_is_told_and_the_plan_before_it_kept() -> None:
     assert result.note == "its process ended with signal 6"
 
 
+def test_without_memory_the_plan_before_is_kept() -> None:
+    with pytest.raises(BackendError, match="fills_memory: out of memory"):
+        run("fills_memory")
+    result = run("fills_memory", hint=PLAN)
+    assert (result.status, result.note) == (Status.FEASIBLE, "out of memory")
+
+
 def test_a_child_killed_from_outside_is_told() -> None:
     run("answers")
     pid = killable._idle[0].process.pid

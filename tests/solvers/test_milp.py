@@ -77,7 +77,7 @@ def test_a_plan_that_only_tolerances_allow_is_cut_off(monkeypatch: pytest.Monkey
 
 
 def test_a_dual_bound_comes_back_below_itself() -> None:
-    priced = Objective({}, constant=10**9, unit=1000.0, least=10**9)
+    priced = Objective({}, constant=10**9, unit=1000.0, least=10**9, grain=1)
     assert 10**9 + 5 * 10**8 - 60 <= priced.bound_ticks(5e5) <= 10**9 + 5 * 10**8
     assert priced.bound_ticks(-1.0) == 10**9
     assert priced.bound_ticks(float("-inf")) == 10**9

@@ -8,7 +8,7 @@ import random
 import numpy as np
 import pytest
 
-from iegopt.problem.arrays import Problem
+from iegopt.problem.arrays import NO_LIMIT, Problem
 from iegopt.problem.families import generate
 from iegopt.problem.transfer import edge_ticks
 from iegopt.solvers.api import solve
@@ -20,10 +20,13 @@ from iegopt.solvers.exact.candidates import Candidates, candidates
 from iegopt.solvers.exact.links import LevelLink, TableLink
 from iegopt.solvers.exact.messages import UNREACHABLE
 from iegopt.solvers.exact.neighbourhood import Neighbourhoods
+from iegopt.solvers.exact.pair_costs import PairCosts
 from iegopt.solvers.exact.prices import PricesSolver
-from iegopt.solvers.exact.pricing import Pricing, no_split
+from iegopt.solvers.exact.pricing import Priced, Pricing, no_split
+from iegopt.solvers.exact.site_tree import SiteTree
 from iegopt.solvers.exact.weights import device_weights
 from iegopt.solvers.result import Params, Status
+from iegopt.solvers.search.greedy import GreedySolver
 from tests.solvers.agreement import oracle
 from tests.solvers.random_problems import random_problem
 
@@ -132,19 +135,94 @@ def test_small_edges_become_tables() -> None:
     assert np.array_equal(small.links[0].table, rows[np.ix_(some[c.of[u]], some[c.of[v]])])  # type: ignore[union-attr]
 
 
+@pytest.mark.parametrize("first", range(0, 200, 50))
+def test_tables_cost_what_pairs_of_options_cost(first: int) -> None:
+    shared_devices = 0
+    for seed in range(first, first + 50):
+        problem = random_problem(seed, stages=4, combinations=2000)
+        topology, site = problem.topology, problem.options.site
+        used = np.unique(topology.device_index)
+        padded = np.full((int(topology.width.max()), topology.S), len(used))
+        for s in range(topology.S):
+            padded[: topology.width[s], s] = np.searchsorted(used, topology.devices_of(s))
+        tree = SiteTree(topology) if topology.pair_latency is None else None
+        pairs = PairCosts(problem, topology, tree, padded, np.append(problem.capacity[used], NO_LIMIT))
+        for e, (u, v) in enumerate(zip(problem.edges.source.tolist(), problem.edges.target.tolist(), strict=True)):
+            a, b = (np.arange(problem.options.ptr[w], problem.options.ptr[w + 1]) for w in (u, v))
+            for mine, true in zip(
+                pairs.ticks(e, a, b, (site[a], site[b])), edge_ticks(problem, e, a[:, None], b), strict=True
+            ):
+                assert np.array_equal(mine, true), (seed, e)
+            common = pairs.common(site[a], site[b])
+            for i, j in np.ndindex(common.shape):
+                devices = set(topology.devices_of(site[a[i]]).tolist()) & set(topology.devices_of(site[b[j]]).tolist())
+                least = min((int(problem.capacity[d]) for d in devices), default=NO_LIMIT)
+                assert common[i, j] == least, (seed, e, i, j)
+                shared_devices += bool(devices)
+    assert shared_devices
+
+
+def priced_root(problem: Problem, steps: int, upper: int) -> tuple[Candidates, Priced]:
+    c = candidates(problem, problem.allowed)
+    keep = np.ones((len(c.option), 1), dtype=np.bool_)
+    pricing = Pricing(c, keep, np.zeros((len(c.capacity), 1)), no_split(c, 1))
+    return c, pricing.run(lambda: upper, steps, 1.0, lambda plan: None, lambda: False)
+
+
 def test_beam_keeps_memory_and_meets_slack_optimum() -> None:
     problem = generate("chain", 20, 64, "tight", 0)
-    c, pricing, bound, _ = root(problem, 60, 2**60)
-    passed = pricing.run(lambda: 2**60, 1, 1.0, lambda plan: None, lambda: False).passed
-    plans = c.option[beam(c, passed, 0, 32)]
-    assert 0 < len(plans) <= 32
-    for plan in plans:
+    c, priced = priced_root(problem, 60, 2**60)
+    every = np.ones(len(c.option), dtype=np.bool_)
+    found = beam(c, priced, 0, every, 2**60, 32)
+    assert 0 < len(found.plans) <= 32
+    for plan, value in zip(c.option[found.plans], found.value.tolist(), strict=True):
         assert (device_load(problem, plan) <= problem.capacity).all()
-        assert objective(problem, plan) >= bound
+        assert objective(problem, plan) == value >= priced.bound[0]
+    assert priced.bound[0] <= found.bound <= found.value[0]
     slack = generate("chain", 20, 64, "slack", 0)
-    c, pricing, bound, _ = root(slack, 1, 2**60)
-    passed = pricing.run(lambda: 2**60, 1, 1.0, lambda plan: None, lambda: False).passed
-    assert objective(slack, c.option[beam(c, passed, 0, 1)[0]]) == bound
+    c, priced = priced_root(slack, 1, 2**60)
+    every = np.ones(len(c.option), dtype=np.bool_)
+    assert beam(c, priced, 0, every, 2**60, 1).value[0] == priced.bound[0]
+
+
+@pytest.mark.parametrize("first", range(0, 400, 50))
+@pytest.mark.parametrize(("width", "steps"), [(1_000_000, 1), (3, 1), (1_000_000, 12), (12, 12)])
+def test_beam_has_the_optimum_or_bounds_it(first: int, width: int, steps: int) -> None:
+    solved = 0
+    for seed in range(first, first + 50):
+        _, problem, truth = oracle(seed)
+        if truth.objective is None or any(rule.penalty < 0 for rule in problem.affinities):
+            continue
+        c, priced = priced_root(problem, steps, truth.objective + 1)
+        every = np.ones(len(c.option), dtype=np.bool_)
+        found = beam(c, priced, 0, every, truth.objective + 1, width)
+        values = []
+        for plan, value in zip(c.option[found.plans], found.value.tolist(), strict=True):
+            assert objective(problem, plan) == value, seed
+            if feasible(problem, plan):
+                values.append(value)
+            elif not (problem.has_path_limits or problem.budget < NO_LIMIT):
+                pytest.fail(f"{seed}: a plan breaks more than limits in time")
+        assert min(values, default=truth.objective) >= truth.objective, seed
+        assert truth.objective in values or found.bound <= truth.objective, seed
+        solved += found.bound > truth.objective
+    assert solved > 20 or width < 1_000_000
+
+
+def test_windows_only_ever_improve_a_plan() -> None:
+    gained = 0
+    for seed in range(12):
+        problem = generate("joins", 12, 70, "part_full", seed, gangs=True)
+        start = GreedySolver().solve(problem, Params(), None)
+        assert start.choice is not None
+        assert start.objective is not None
+        search = PricedSearch(problem, problem.allowed, (start.objective, start.choice), Clock(math.inf))
+        search.improve_in_windows()
+        assert search.plan is not None
+        assert feasible(problem, search.plan)
+        assert objective(problem, search.plan) == search.value <= start.objective
+        gained += search.value < start.objective
+    assert gained > 3
 
 
 @pytest.mark.parametrize(("family", "stages", "sites"), [("chain", 20, 256), ("agent", 8, 128), ("layered", 8, 64)])
@@ -208,7 +286,7 @@ def test_prices_of_the_last_solve_give_nearly_its_bound_at_once() -> None:
     first.bound_root()
     assert first.price.max() > 0
     cold = PricedSearch(problem, problem.allowed, None, Clock(math.inf))
-    warm = PricedSearch(problem, problem.allowed, None, Clock(math.inf), first.price)
+    warm = PricedSearch(problem, problem.allowed, None, Clock(math.inf), first.multipliers)
     cold.bound_root(1)
     warm.bound_root(1)
     assert cold.bound is not None

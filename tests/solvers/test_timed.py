@@ -17,7 +17,7 @@ from iegopt.solvers.cpsat import CpSat
 from iegopt.solvers.evaluate import device_load, finish_times, objective, why_infeasible
 from iegopt.solvers.exact.relaxation import relaxation
 from iegopt.solvers.result import Params, Result, Status
-from iegopt.solvers.timed.bound import makespan_bound, surviving
+from iegopt.solvers.timed.bound import MakespanBound, surviving
 from iegopt.solvers.timetable import timetable
 from tests.conftest import shared_dir
 from tests.solvers.random_timed import timed_instance
@@ -81,9 +81,9 @@ def test_a_longer_path_goes_first() -> None:
 def test_without_overlap_bounds_count_the_work_between_head_and_tail() -> None:
     """1 s, then four tasks of 3 s on two processors, then 1 s: 1 + 12/2 + 1."""
     problem = tasks([1, 3, 3, 3, 3, 1], [(0, i) for i in range(1, 5)] + [(i, 5) for i in range(1, 5)], 2)
-    assert makespan_bound(problem).least == 8 * TICKS
-    assert makespan_bound(replace(problem, no_overlap=False)).least == 5 * TICKS
-    assert makespan_bound(tasks([3, 3, 3], [], 2)).least == 6 * TICKS  # 4.5 s of work, in tasks of 3 s
+    assert MakespanBound(problem).least == 8 * TICKS
+    assert MakespanBound(replace(problem, no_overlap=False)).least == 5 * TICKS
+    assert MakespanBound(tasks([3, 3, 3], [], 2)).least == 6 * TICKS  # 4.5 s of work, in tasks of 3 s
 
 
 @pytest.mark.parametrize("solver", ["auto", "cpsat", "local", "greedy", "brute"])
@@ -107,7 +107,7 @@ def test_options_on_a_path_that_is_too_long_do_not_survive() -> None:
     problem = tasks([1, 1], [(0, 1)], 2)
     options = replace(problem.options, time=np.array([1, 9, 1, 2]) * TICKS)
     problem = replace(problem, options=options)
-    kept = surviving(relaxation(problem), makespan_bound(problem), 3 * TICKS)
+    kept = surviving(relaxation(problem), MakespanBound(problem), 3 * TICKS)
     assert kept.tolist() == [True, False, True, True]
 
 

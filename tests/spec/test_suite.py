@@ -56,7 +56,7 @@ def test_a_solver_is_called_by_its_label_or_its_hint() -> None:
         ({"instances": [generate(stages="many")]}, "generate.stages: expected whole numbers"),
         ({"instances": [generate(stages=True)]}, "generate.stages"),
         ({"instances": [{"files": "a", "public": {"set": "ctap"}}]}, "instances.0: files and public: expected one of"),
-        ({"instances": [{"family": "x"}]}, "instances.0: no source: expected one of generate, files, public"),
+        ({"instances": [{"family": "x"}]}, "instances.0: no source: expected one of generate, saga, files, public"),
         ({"instances": [{"public": {"set": "qaplib"}}]}, "public.set: qaplib: no such choice"),
         ({"repeat": 3}, "suite.repeat: unknown key"),
     ],

@@ -13,6 +13,7 @@ from functools import cache
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 
 from iegopt.bench.public.assignment import Published, assemble, separate_sites
 from iegopt.errors import SpecError
@@ -20,6 +21,9 @@ from iegopt.problem.arrays import TICKS_PER_SECOND, Edges, Problem
 from iegopt.spec.text import file_name, read_text
 
 __all__ = ["PROCESSORS", "load", "published", "task_graph"]
+
+Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
 
 PROCESSORS = (2, 4, 8, 16)
 
@@ -38,32 +42,46 @@ def load(path: Path, processors: int) -> Problem:
     return task_graph(f"{path.stem}-p{processors}", duration, [row[3:] for row in tasks], processors)
 
 
-def task_graph(name: str, duration: Sequence[int], predecessors: Sequence[Sequence[int]], processors: int) -> Problem:
-    """Least makespan of tasks on identical processors, one task at a time on each; option ``v · processors + p``.
+def task_graph(
+    name: str,
+    duration: Sequence[int] | Ints,
+    predecessors: Sequence[Sequence[int]],
+    processors: int,
+    sizes: Sequence[Sequence[float]] | None = None,
+    seconds_per_byte: Floats | None = None,
+) -> Problem:
+    """Least makespan of tasks on processors, one task at a time on each; option ``v · processors + p``.
 
     Parameters
     ----------
-    duration (V,)
+    duration (V,) or (V, processors)
         Ticks.
     predecessors (V,)
         Of every task, all of them before it in this order.
+    sizes (V,)
+        Bytes from each of these predecessors; ``None``: none.
+    seconds_per_byte (processors, processors)
+        Links; ``None``: a second a byte.
     """
     V = len(duration)
     nothing = np.zeros((V, processors), dtype=np.int64)
-    free = assemble(name, separate_sites(processors), nothing, nothing, nothing[0], None)
+    topology = separate_sites(processors, pair_seconds_per_byte=seconds_per_byte)
+    free = assemble(name, topology, nothing, nothing, nothing[0], None)
     pairs = np.array([(u, v) for v, own in enumerate(predecessors) for u in own], dtype=np.int64).reshape(-1, 2)
     none = np.zeros(len(pairs))
+    size = none if sizes is None else np.array([b for own in sizes for b in own], dtype=np.float64)
+    time = np.array(duration, dtype=np.int64).reshape(V, -1)
     return dataclasses.replace(
         free,
-        options=dataclasses.replace(free.options, time=np.repeat(np.array(duration, dtype=np.int64), processors)),
+        options=dataclasses.replace(free.options, time=np.ascontiguousarray(time + nothing).ravel()),
         edges=Edges(
             source=pairs[:, 0].copy(),
             target=pairs[:, 1].copy(),
-            bytes=none,
+            bytes=size,
             weight=none,
             chunk=none,
             hidden=(None,) * len(pairs),
-            kind=("control",) * len(pairs),
+            kind=("control" if sizes is None else "data",) * len(pairs),
         ),
         makespan_weight=1.0,
         no_overlap=True,

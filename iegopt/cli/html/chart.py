@@ -1,4 +1,4 @@
-"""Step charts as SVG: a logarithmic x axis, a legend, a line a series with its name as tooltip."""
+"""Step charts as SVG: logarithmic axes, a legend, a line a series with its name as tooltip."""
 
 from __future__ import annotations
 
@@ -47,7 +47,18 @@ def _x(chart: Chart, value: float) -> float:
 
 
 def _y(chart: Chart, value: float) -> float:
-    return _HEIGHT - _BOTTOM - value / chart.top * (_HEIGHT - _BOTTOM - _TOP)
+    share = value / chart.top
+    if chart.bottom > 0:
+        share = math.log(max(value, chart.bottom) / chart.bottom) / math.log(chart.top / chart.bottom)
+    return _HEIGHT - _BOTTOM - share * (_HEIGHT - _BOTTOM - _TOP)
+
+
+def _marks(chart: Chart) -> list[float]:
+    """Where the y axis has marks: quarters, or powers of ten."""
+    if chart.bottom <= 0:
+        return [chart.top * i / 4 for i in range(5)]
+    first, last = math.ceil(math.log10(chart.bottom) - 1e-9), math.floor(math.log10(chart.top) + 1e-9)
+    return [10.0**power for power in range(first, last + 1)]
 
 
 def _path(chart: Chart, line: Series) -> str:
@@ -62,8 +73,7 @@ def _path(chart: Chart, line: Series) -> str:
 def _axes(chart: Chart) -> str:
     parts = []
     right, base = _WIDTH - _RIGHT, _HEIGHT - _BOTTOM
-    for i in range(5):
-        value = chart.top * i / 4
+    for value in _marks(chart):
         y = _y(chart, value)
         parts.append(f'<path class="tick" d="M{_LEFT} {y:.1f}H{right}"/>')
         parts.append(text(_LEFT - 6, y + 4, f"{100 * value:.3g} %", "small dim", "end"))

@@ -20,7 +20,7 @@ from iegopt.solvers.cpsat.timing import Timing
 from iegopt.solvers.cpsat.variables import Variables
 from iegopt.solvers.incumbent import Incumbent, Report, no_option
 from iegopt.solvers.loads import device_loads, latest_finish, shared_weights
-from iegopt.solvers.result import Params, Result
+from iegopt.solvers.result import Params, Result, unheard
 from iegopt.solvers.surcharges import allowed_of, edge_terms
 
 __all__ = ["careful_solver", "run", "satisfiable"]
@@ -28,7 +28,7 @@ __all__ = ["careful_solver", "run", "satisfiable"]
 Ints = npt.NDArray[np.int64]
 
 
-def run(problem: Problem, params: Params, hint: Ints | None, report: Report | None = None) -> Result:
+def run(problem: Problem, params: Params, hint: Ints | None, report: Report = unheard) -> Result:
     """Solve in this process; ``report`` receives every better plan and bound on the way.
 
     Raises

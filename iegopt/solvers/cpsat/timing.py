@@ -19,7 +19,7 @@ from ortools.sat.python import cp_model
 
 from iegopt.solvers.cpsat.variables import EdgeVariables, Variables
 from iegopt.solvers.loads import latest_finish
-from iegopt.solvers.timed.bound import makespan_bound
+from iegopt.solvers.timed.bound import MakespanBound
 from iegopt.solvers.timetable import Timetable, timetable
 
 __all__ = ["MakespanCost", "Timing"]
@@ -92,7 +92,7 @@ class Timing:
         most = int(self._latest.max(initial=0))
         last = self.variables.integer(most, lambda choice: self._units(self.times(choice).makespan))
         model.add_max_equality(last, self.end)
-        model.add(last >= -(-makespan_bound(problem).least // self.unit))
+        model.add(last >= -(-MakespanBound(problem).least // self.unit))
         numerator, denominator = problem.makespan_millionths * self.unit, 10**6
         while numerator * max(most, 1) >= _MOST and denominator > 1:
             numerator, denominator = numerator // 10, denominator // 10  # rounded down: a bound from below

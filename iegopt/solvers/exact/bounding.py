@@ -16,14 +16,21 @@ from iegopt.solvers.exact.beam import beam
 from iegopt.solvers.exact.best_plan import BestPlan
 from iegopt.solvers.exact.branching import Branching, propagate
 from iegopt.solvers.exact.candidates import Candidates, above_any_plan, candidates
+from iegopt.solvers.exact.handover import multipliers_of, prices_from
+from iegopt.solvers.exact.in_time import in_time
 from iegopt.solvers.exact.messages import UNREACHABLE
 from iegopt.solvers.exact.pricing import Priced, Pricing, no_split, split_rows
+from iegopt.solvers.exact.windows import through_windows
+from iegopt.solvers.multipliers import Multipliers
+from iegopt.solvers.result import Report, unheard
 
-__all__ = ["PricedSearch"]
+__all__ = ["PRICES_PROOF", "PricedSearch"]
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
+
+PRICES_PROOF = "capacity prices"
 
 _PHASES, _FIRST_STEPS, _STEPS = 12, (1, 6), 14
 """Phases of the root at most, steps in its first ones, and steps in every other phase and node."""
@@ -35,10 +42,13 @@ _BATCH, _BATCH_CELLS = 32, 60_000
 """Nodes at a time, and nodes · options at a time."""
 _BATCH_SHARE, _PACE = 0.3, 1e-5
 """Share of the time left for a batch, and seconds per node · option before any was measured."""
-_ROOT_WIDTH, _WIDTH = 48, 24
+_WARM_PHASES = 4
+"""Phases, with their longer steps, that a root skips which starts from known prices."""
+_ROOT_WIDTHS, _WIDTHS, _CELLS = ((16,), (128,), (512,), (256, 2000)), (24,), 200_000
+"""Widths of the beams after every phase of the root, and of that of a node; their cells."""
 _SHRUNK = 0.7
 """Share of the options left below which the root is laid out again."""
-_PRICED_PLANS = 3
+_PRICED_PLANS = 20
 """Plans of a beam that are priced in full."""
 
 
@@ -49,6 +59,7 @@ class _Node:
     bound: int
     number: int
     price: Floats = field(compare=False)
+    toll: Floats = field(compare=False)
     split: tuple[Ints, ...] = field(compare=False)
     keep: Bools = field(compare=False)
     children: list[tuple[int, Bools]] = field(compare=False)
@@ -63,13 +74,15 @@ class PricedSearch(BestPlan):
         Options that take part: a plan that uses another is no better than ``value``.
     best
         (objective, plan) to beat, or ``None``.
-    price (D,)
-        To start from, as in the attribute: the prices of a solve on nearly the same cluster save steps.
+    known
+        Prices to start from: those of a solve on nearly the same cluster save steps.
+    report
+        Receives every better plan and bound as it is found.
 
     Attributes
     ----------
-    price (D,)
-        Ticks for the whole memory of every device at the root: what its last byte saves, times its bytes.
+    price (D,), toll (R,)
+        Prices at the root: ticks for the whole memory of every device, and per unit of the limits in time.
     bound
         Ticks: no plan costs less, ``value`` once that is proven optimal; ``None`` where nothing is known.
     marginals (O,)
@@ -84,25 +97,34 @@ class PricedSearch(BestPlan):
         mask: Bools,
         best: tuple[int, Ints] | None,
         clock: Clock,
-        price: Floats | None = None,
+        known: Multipliers | None = None,
+        report: Report = unheard,
     ) -> None:
-        super().__init__(problem, best, above_any_plan(problem, mask))
+        super().__init__(problem, best, above_any_plan(problem, mask), report)
         self.clock = clock
-        self.price = np.zeros(problem.topology.D) if price is None else price.copy()
+        self.price, self.toll = np.zeros(problem.topology.D), np.zeros(0)
         self.marginals = np.where(mask, -UNREACHABLE, UNREACHABLE)
         self.nodes = 0
         self._started = False
         self._number = itertools.count()
         self._open: list[_Node] = []
+        self._root: tuple[Candidates, Bools, Priced, int] | None = None
         self._doing: list[int] = []
         self._pace = _PACE
         self._c = candidates(problem, mask)
-        self._branching = Branching.of(self._c)
+        if known is not None:
+            given, self.toll = prices_from(problem, known, self._c.rows)
+            self.price[self._c.used] = given[self._c.used]
+
+    @property
+    def multipliers(self) -> Multipliers:
+        """The prices of the root by name, for the next solve and for the user."""
+        return multipliers_of(self.problem, self.price, self._c.rows, self.toll)
 
     @property
     def done(self) -> bool:
         """Whether ``value`` is proven optimal, or without one that there is no plan."""
-        return self._started and not self._open and not self._doing
+        return self._started and self._root is None and not self._open and not self._doing
 
     @property
     def bound(self) -> int | None:
@@ -110,52 +132,77 @@ class PricedSearch(BestPlan):
         if not self._started:
             return None
         bounds = [*self._doing, *(node.bound for node in self._open[:1])]
+        if self._root is not None:
+            bounds.append(self._root[3])
         if self.value is not None:
             bounds.append(self.value)
         return min(bounds, default=None)
 
-    def bound_root(self, phases: int = _PHASES) -> None:
-        """The root's bound, its pruning, and plans from its prices, in phases over ever fewer options."""
+    def bound_root(self, stop: int = _PHASES, first: int = 0) -> None:
+        """The root's bound, its pruning, and plans from its prices, in phases over ever fewer options.
+
+        Parameters
+        ----------
+        stop, first
+            The phase after the last, and the first: 1 where a good plan is known, which phase 0 looks for.
+        """
         c = self._c
         self._started = True
         self.nodes = 1
-        keep = propagate(c, np.ones(len(c.option), dtype=np.bool_))
-        price, split = np.append(self.price[c.used], 0.0)[:, None], tuple(no_split(c, 1))
+        keep = propagate(c, in_time(c, np.ones((len(c.option), 1), dtype=np.bool_))[:, 0])
+        split = tuple(no_split(c, 1))
+        price, toll = (part[:, None] for part in (np.append(self.price[c.used], 0.0), self.toll))
+        if keep is not None and (price.any() or toll.any()):
+            price, toll = _better_start(c, keep, price, toll)
+        ahead = _WARM_PHASES if price.any() or toll.any() else 0
         bound = -UNREACHABLE
-        for phase in range(phases):
+        for phase in range(first, stop):
             if keep is None:
                 return
-            if phase == 0 or keep.sum() < _SHRUNK * len(keep):
+            if (phase == first and not keep.all()) or keep.sum() < _SHRUNK * len(keep):
                 split = split_rows(c, split, keep)
                 c, keep = c.restrict(keep), np.ones(int(keep.sum()), dtype=np.bool_)
             before, upper = bound, self.upper
             early = phase < len(_FIRST_STEPS)
             steps = _FIRST_STEPS[phase] if early else _STEPS
-            pricing = Pricing(c, keep[:, None], price, split)
-            priced = pricing.run(lambda: self.upper, steps, _ROOT_DECAY**phase, self._offer(c), self._late)
-            self.price[c.used] = priced.price[:-1, 0]
-            price, split, bound = priced.price, priced.split, max(bound, int(priced.bound[0]))
-            for plan in beam(c, priced.passed, 0, _ROOT_WIDTH)[:_PRICED_PLANS]:
-                self._offer(c)(plan)
+            pricing = Pricing(c, keep[:, None], price, split, toll)
+            length = _ROOT_DECAY ** (phase - first + ahead)
+            priced = pricing.run(lambda: self.upper, steps, length, self._offer(c), self._late)
+            self.price[c.used], self.toll = priced.price[:-1, 0], priced.toll[:, 0]
+            price, toll, split = priced.price, priced.toll, priced.split
+            bound = max(bound, int(priced.bound[0]))
+            widths = _ROOT_WIDTHS[min(phase + ahead // 2, len(_ROOT_WIDTHS) - 1)]
+            bound = max(bound, self._search(c, priced, 0, keep, widths))
             self._raise_marginals(c, keep, priced.marginals[:, 0])
+            if bound > before:
+                self._tell(min(bound, self.upper))
             if bound >= min(self.upper, UNREACHABLE // 2):
                 return
-            keep = propagate(c, keep & (self.marginals[c.option] < self.upper))
+            keep = propagate(c, in_time(c, (keep & (self.marginals[c.option] < self.upper))[:, None])[:, 0])
             missing = min(self.upper - bound, int(_FAR * abs(bound)))
             slow = bound - before < _WORTH * missing and self.upper == upper
             if (slow and not early) or self._late():
                 break
         if keep is not None:
-            self._narrow(c, keep, priced, bound)
+            self._root = c, keep, priced, bound
+
+    def improve_in_windows(self) -> None:
+        """Better plans near the best one (``windows.py``), where that is among the candidates."""
+        if self.plan is not None and np.isin(self.plan, self._c.option).all():
+            through_windows(self._c, self, self._late)
 
     def _raise_marginals(self, c: Candidates, keep: Bools, marginals: Ints) -> None:
         raised = np.full(len(self.marginals), UNREACHABLE)
         raised[c.option] = np.where(keep, marginals, UNREACHABLE)
         np.maximum(self.marginals, raised, out=self.marginals)
 
-    def _narrow(self, wide: Candidates, left: Bools, priced: Priced, bound: int) -> None:
-        """Lay out the root again over the options that survive its own pruning."""
-        self._c = c = candidates(self.problem, self._mask(wide.option[left]))
+    def _lay_out(self) -> None:
+        """Open the root over the options that survive its own pruning."""
+        if self._root is None:
+            return
+        wide, left, priced, bound = self._root
+        self._root = None
+        self._c = c = candidates(self.problem, self._mask(wide.option[left]), wide.rows)
         self._branching = Branching.of(c)
         price = np.append(priced.price[np.searchsorted(wide.used, c.used)], [[0.0]], axis=0)
         split = split_rows(wide, priced.split, left)
@@ -163,7 +210,8 @@ class PricedSearch(BestPlan):
         if self._single(whole):
             return
         children = self._branching.children(whole, priced.mass[left, 0])
-        self._open = [_Node(bound, next(self._number), price[:, 0], tuple(p[:, 0] for p in split), whole, children)]
+        toll, split_ = priced.toll[:, 0], tuple(p[:, 0] for p in split)
+        self._open = [_Node(bound, next(self._number), price[:, 0], toll, split_, whole, children)]
 
     def _mask(self, options: Ints) -> Bools:
         mask = np.zeros(len(self.problem.options.site), dtype=np.bool_)
@@ -173,11 +221,16 @@ class PricedSearch(BestPlan):
     @property
     def priced(self) -> bool:
         """Whether any capacity had a price at the root when it was left."""
-        return any(bool((node.price > 0).any()) for node in self._open)
+        some = self._root is not None and bool((self._root[2].price > 0).any() or (self._root[2].toll > 0).any())
+        return some or any(bool((node.price > 0).any() or (node.toll > 0).any()) for node in self._open)
 
     def offer_best(self, best: tuple[int, Ints] | None) -> None:
         """Take a feasible (objective, plan) found elsewhere where it is better."""
-        if best is not None and self.take(best) and self._open and self._open[0].bound >= best[0]:
+        if best is None or not self.take(best):
+            return
+        if self._root is not None and self._root[3] >= self.upper:
+            self._root = None
+        if self._open and self._open[0].bound >= self.upper:
             self._open.clear()
 
     def survivors(self) -> Bools:
@@ -192,6 +245,9 @@ class PricedSearch(BestPlan):
 
         Ends early where the next node would take more than is left of the time of the whole search.
         """
+        before = -UNREACHABLE
+        if clock.left > 0:
+            self._lay_out()
         while self._open and clock.left > 0:
             first = self._open[0]
             if self.clock.left < self._pace * int(first.keep.sum()) * len(first.children):
@@ -218,6 +274,14 @@ class PricedSearch(BestPlan):
                 self._bound(jobs)
                 self._pace = max(1e-9, (clock.seconds - begun) / cells)
             self._doing.clear()
+            bound = self.bound
+            if bound is not None and bound > before:
+                self._tell(bound)
+                before = bound
+
+    def _tell(self, bound: int) -> None:
+        if bound < UNREACHABLE // 2:  # beyond, it says that there is no plan
+            self._report(None, bound, PRICES_PROOF)
 
     def _single(self, keep: Bools) -> bool:
         """Whether a node has one plan only; it is then offered."""
@@ -230,19 +294,27 @@ class PricedSearch(BestPlan):
         keep = np.stack([left for left, _ in jobs], axis=-1)
         union: Bools = np.asarray(keep.any(axis=1))
         c = self._c.restrict(union)
+        keep[union] = in_time(c, keep[union])
+        possible = np.logical_and.reduce([keep[part].any(axis=0) for part in self._c.of])
+        self.nodes += len(jobs) - int(possible.sum())
+        jobs = [(keep[:, b], jobs[b][1]) for b in np.flatnonzero(possible).tolist()]
+        if not jobs:
+            return
+        keep = keep[:, possible]
         price = np.stack([node.price for _, node in jobs], axis=-1)
         split = [
             np.stack([node.split[i][union[self._source(i)]] for _, node in jobs], axis=-1)
             for i in range(len(c.forest.dropped))
         ]
-        pricing = Pricing(c, keep[union], price, split)
+        toll = np.concatenate([c.rows.padded(node.toll[:, None]) for _, node in jobs], axis=1)
+        pricing = Pricing(c, keep[union], price, split, toll)
         priced = pricing.run(lambda: self.upper, _STEPS, _LENGTH, self._offer(c), self._late)
         self.nodes += len(jobs)
         alive = np.flatnonzero(priced.bound < self.upper)
         if alive.size and not self._late():
             column = int(alive[priced.bound[alive].argmin()])
-            for plan in beam(c, priced.passed, column, _WIDTH)[:_PRICED_PLANS]:
-                self._offer(c)(plan)
+            left = keep[union, column]
+            priced.bound[column] = max(int(priced.bound[column]), self._search(c, priced, column, left, _WIDTHS))
         n = len(union)
         for b, (left, node) in enumerate(jobs):
             marginals, mass = np.full(n, UNREACHABLE), np.zeros(n)
@@ -272,8 +344,8 @@ class PricedSearch(BestPlan):
         if left is None or self._single(left):
             return
         children = self._branching.children(left, mass)
-        price = priced.price[:, column].copy()
-        heapq.heappush(self._open, _Node(bound, next(self._number), price, split, left, children))
+        price, toll = priced.price[:, column].copy(), priced.toll[:, column].copy()
+        heapq.heappush(self._open, _Node(bound, next(self._number), price, toll, split, left, children))
 
     def _source(self, i: int) -> slice:
         """Options of the source of the i-th edge that closes a cycle."""
@@ -287,5 +359,28 @@ class PricedSearch(BestPlan):
 
         return take
 
+    def _search(self, c: Candidates, priced: Priced, column: int, keep: Bools, widths: Sequence[int]) -> int:
+        """Offer the plans of beams; a bound on every plan of the node, at least ``upper`` where it is solved."""
+        bound = -UNREACHABLE
+        for width in widths:
+            found = beam(c, priced, column, keep, self.upper, width, _CELLS)
+            without = found.bound
+            for i, (plan, value) in enumerate(zip(found.plans, found.value.tolist(), strict=True)):
+                if i == _PRICED_PLANS:
+                    without = min(without, value)
+                if i == _PRICED_PLANS or value >= self.upper or self.offer(c.option[plan]):
+                    break
+            bound = max(bound, without)
+            if bound >= self.upper or self._late():
+                break
+        return bound
+
     def _late(self) -> bool:
         return self.clock.left <= 0
+
+
+def _better_start(c: Candidates, keep: Bools, price: Floats, toll: Floats) -> tuple[Floats, Floats]:
+    """The given prices, or none where these bound better: prices of another request may be far off."""
+    both = [np.concatenate([part, np.zeros_like(part)], axis=1) for part in (price, toll)]
+    given, none = Pricing(c, np.stack([keep, keep], axis=-1), both[0], no_split(c, 2), both[1]).bounds().tolist()
+    return (price, toll) if given > none else (np.zeros_like(price), np.zeros_like(toll))

@@ -95,6 +95,8 @@ def propagate(candidates: Candidates, keep: Bools) -> Bools | None:
     """
     c = candidates
     done: set[int] = set()
+    brought = {-1}
+    need = c.share + np.where(c.weight_key >= 0, c.weight_share, 0)
     free = c.capacity.copy()
     while True:
         left = [int(keep[part].sum()) for part in c.of]
@@ -107,14 +109,18 @@ def propagate(candidates: Candidates, keep: Bools) -> Bools | None:
         for v in fixed:
             done.add(v)
             option = c.of[v].start + int(keep[c.of[v]].argmax())
-            free[c.devices[:, option]] -= c.share[option]
+            key = int(c.weight_key[option])
+            free[c.devices[:, option]] -= c.share[option] + (c.weight_share[option] if key not in brought else 0)
             free[-1] = c.capacity[-1]
+            brought.add(key)
             for rule in c.problem.affinities:
                 if rule.required and v in rule.stages:
                     _follow(c, rule, v, option, others)
         if (free < 0).any():
             return None
-        fits: Bools = np.asarray((free[c.devices] >= c.share).all(axis=0))
+        if len(brought) > 1:
+            need = np.where(np.isin(c.weight_key, list(brought)), c.share, need)
+        fits: Bools = np.asarray((free[c.devices] >= need).all(axis=0))
         for v in done:
             fits[c.of[v]] = True
         keep = np.asarray(others & fits)

@@ -12,12 +12,16 @@ import numpy.typing as npt
 
 from iegopt.problem.arrays import NO_LIMIT, TICKS_PER_SECOND, Problem
 from iegopt.problem.topology import Topology
-from iegopt.problem.transfer import edge_ticks
-from iegopt.solvers.exact.links import LevelLink, Link, SiteTree, TableLink
+from iegopt.solvers.exact.coupled_links import Ends, coupled_link, follows_tree, tree_shaped
+from iegopt.solvers.exact.couplings import coupling_forest, couplings
+from iegopt.solvers.exact.links import LevelLink, Link, TableLink
 from iegopt.solvers.exact.messages import UNREACHABLE
-from iegopt.solvers.exact.relaxation import Forest, spanning_forest
+from iegopt.solvers.exact.pair_costs import PairCosts
+from iegopt.solvers.exact.relaxation import Forest
+from iegopt.solvers.exact.site_tree import SiteTree
+from iegopt.solvers.exact.time_rows import TimeRows
 
-__all__ = ["Candidates", "above_any_plan", "candidates", "follows_tree", "table_cells"]
+__all__ = ["Candidates", "above_any_plan", "candidates", "table_cells"]
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
@@ -36,42 +40,62 @@ class Candidates:
         Indices into the problem's options, ascending in tree position within a stage.
     of
         Per stage its slice.
-    cost, share (n,)
+    cost, time, share (n,)
         Ticks; memory taken from each device of the site.
+    weight_key, weight_share (n,)
+        As in ``Options``.
     devices (K, n)
         Devices of every option's site, as indices into ``capacity``, padded with the last.
     used (D,), capacity (D + 1,)
         The devices in use, ascending; the memory of each, and ``NO_LIMIT`` for the padding.
-    links
-        Per edge; ``None`` where it costs nothing.
-    ends
-        Per edge its source and target stage.
+    forest, links, ends
+        Of ``couplings``, the edges first: a spanning forest; per coupling its link, ``None`` where it costs nothing;
+        its source and target stage.
+    rows
+        Limits in time; shared by all candidates cut from the same, as paths are added.
     """
 
     problem: Problem
     option: Ints
     of: tuple[slice, ...]
     cost: Ints
+    time: Ints
     share: Ints
+    weight_key: Ints
+    weight_share: Ints
     devices: Ints
     used: Ints
     capacity: Ints
     forest: Forest
     links: tuple[Link | None, ...]
     ends: tuple[tuple[int, int], ...]
+    rows: TimeRows
 
     @property
     def V(self) -> int:
         return len(self.of)
 
     def cost_of(self, plans: Ints) -> Ints:
-        """(P,) ticks of options and edges of plans (P, V), without penalties; ``UNREACHABLE`` where two clash."""
+        """(P,) ticks of options and couplings of plans (P, V), at most the objective.
+
+        ``UNREACHABLE`` where two options do not fit together or break a required affinity.
+        """
         total = self.cost[plans].sum(axis=1)
         local = plans - np.array([part.start for part in self.of])
         for link, (u, v) in zip(self.links, self.ends, strict=True):
             if link is not None:
                 total = np.minimum(total + link.pairs(local[:, u], local[:, v]), UNREACHABLE)
         return np.asarray(total)
+
+    def moved(self, plans: Ints) -> Ints:
+        """(couplings, P) ticks of transfer of plans (V, P), 0 without path limits."""
+        local = plans - np.array([part.start for part in self.of])[:, None]
+        moved = np.zeros((len(self.links), plans.shape[1]), dtype=np.int64)
+        if self.problem.has_path_limits:
+            for e, (link, (u, v)) in enumerate(zip(self.links, self.ends, strict=True)):
+                if link is not None:
+                    moved[e] = link.pair_times(local[u], local[v])
+        return moved
 
     def restrict(self, keep: Bools) -> Candidates:
         """The candidates in a mask (n,), with tables for the edges that have become small."""
@@ -82,11 +106,8 @@ class Candidates:
         for link, (u, v) in zip(self.links, self.ends, strict=True):
             if isinstance(link, LevelLink) and count[u] * count[v] > _TABLE_CELLS:
                 links.append(dataclasses.replace(link, source=link.source[local[u]], target=link.target[local[v]]))
-            elif isinstance(link, LevelLink):
-                part = dataclasses.replace(link, target=link.target[local[v]])
-                links.append(TableLink(part.rows(local[u], True)))
-            elif isinstance(link, TableLink):
-                links.append(TableLink(np.ascontiguousarray(link.table[np.ix_(local[u], local[v])])))
+            elif isinstance(link, LevelLink | TableLink):
+                links.append(link.part(local[u], local[v]))
             else:
                 links.append(None)
         return dataclasses.replace(
@@ -94,17 +115,20 @@ class Candidates:
             option=self.option[rows],
             of=_slices(count),
             cost=self.cost[rows],
+            time=self.time[rows],
             share=self.share[rows],
+            weight_key=self.weight_key[rows],
+            weight_share=self.weight_share[rows],
             devices=self.devices[:, rows],
             links=tuple(links),
         )
 
 
-def candidates(problem: Problem, mask: Bools) -> Candidates:
-    """Lay out the options in a mask (O,); every stage must have one."""
+def candidates(problem: Problem, mask: Bools, rows: TimeRows | None = None) -> Candidates:
+    """Lay out the options in a mask (O,); every stage must have one. ``rows``: limits in time found before."""
     options, topology = problem.options, problem.topology
     sites, site = np.unique(options.site[mask], return_inverse=True)
-    part = _some_sites(topology, sites)
+    part = topology.part(sites)
     tree = SiteTree(part) if topology.pair_latency is None else None
     position = site if tree is None else tree.position[site]
     option = np.flatnonzero(mask)
@@ -112,47 +136,39 @@ def candidates(problem: Problem, mask: Bools) -> Candidates:
     option, position, site = option[order], position[order], site[order]
     count = np.bincount(options.stage[option], minlength=problem.V).tolist()
     of = _slices(count)
-    share = options.share[option]
     used, padded = _devices(part)
-    forest = spanning_forest(problem)
+    devices, capacity = padded[:, site], np.append(problem.capacity[used], NO_LIMIT)
+    coupled = couplings(problem)
     tightest = topology.tightest(problem.capacity)[sites]
-    ends = tuple(zip(problem.edges.source.tolist(), problem.edges.target.tolist(), strict=True))
+    pairs = PairCosts(problem, part, tree, padded, capacity)
     links: list[Link | None] = []
-    for e, (u, v) in enumerate(ends):
-        a, b = of[u], of[v]
-        if problem.edges.weight[e] == 0:
-            links.append(None)
-        elif tree is not None and follows_tree(problem, e):
-            apart = np.zeros(tree.S, dtype=np.bool_)
-            together = _least_share(tree.S, position[a], share[a]) + _least_share(tree.S, position[b], share[b])
-            apart[tree.position] = together[tree.position] > tightest
-            level = LevelLink.of(tree, problem, e, position[a], position[b], apart)
-            small = count[u] * count[v] <= _TABLE_CELLS
-            links.append(TableLink(level.rows(np.arange(count[u]), True)) if small else level)
+    ends = [Ends.of(problem, option[p], position[p], site[p], devices[:, p]) for p in of]
+    for each in coupled:
+        link = coupled_link(problem, each, tree, part, ends[each.source], ends[each.target], tightest, pairs)
+        if isinstance(link, LevelLink) and count[each.source] * count[each.target] <= _TABLE_CELLS:
+            links.append(link.part(np.arange(count[each.source]), np.arange(count[each.target])))
         else:
-            table = edge_ticks(problem, e, option[a][:, None], option[b][None, :])[1]
-            need = share[a][:, None] + share[b][None, :]
-            clash = need > _common(padded, problem.capacity[used], site[a], site[b])
-            links.append(TableLink(np.where(clash, UNREACHABLE, table)))
-    capacity = np.append(problem.capacity[used], NO_LIMIT)
+            links.append(link)
     return Candidates(
-        problem, option, of, options.cost[option], share, padded[:, site], used, capacity, forest, tuple(links), ends
+        problem, option, of, options.cost[option], options.time[option], options.share[option],
+        options.weight_key[option], options.weight_share[option], devices, used, capacity,
+        coupling_forest(problem, coupled), tuple(links), tuple((each.source, each.target) for each in coupled),
+        TimeRows(problem, coupled) if rows is None else rows,
+    )  # fmt: skip
+
+
+def table_cells(problem: Problem, mask: Bools | None = None) -> int:
+    """Cells of the tables of the couplings that do not follow the topology tree, over a mask (O,), else the allowed."""
+    by_tree = tree_shaped(problem.topology)
+    if by_tree and all(hidden is None for hidden in problem.edges.hidden):
+        return 0
+    mask = problem.allowed if mask is None else mask
+    count = np.bincount(problem.options.stage[mask], minlength=problem.V).tolist()
+    return sum(
+        count[each.source] * count[each.target]
+        for each in couplings(problem)
+        if not (by_tree and follows_tree(problem, each))
     )
-
-
-def follows_tree(problem: Problem, edge: int | None = None) -> bool:
-    """Whether the cost of an edge (``None``: of any) depends on the group where its ends meet alone."""
-    topology = problem.topology
-    if topology.pair_latency is not None or bool((topology.shard_width > 1).any()):
-        return False
-    return edge is None or problem.edges.hidden[edge] is None
-
-
-def table_cells(problem: Problem) -> int:
-    """Cells of the tables of the edges that do not follow the topology tree, over the allowed options."""
-    count = np.bincount(problem.options.stage[problem.allowed], minlength=problem.V).tolist()
-    ends = zip(problem.edges.source.tolist(), problem.edges.target.tolist(), strict=True)
-    return sum(count[u] * count[v] for e, (u, v) in enumerate(ends) if not follows_tree(problem, e))
 
 
 def above_any_plan(problem: Problem, mask: Bools) -> int:
@@ -174,23 +190,6 @@ def _slices(count: Sequence[int]) -> tuple[slice, ...]:
     return tuple(slice(stop - n, stop) for stop, n in zip(stops, count, strict=True))
 
 
-def _some_sites(topology: Topology, sites: Ints) -> Topology:
-    """The topology of some sites; devices keep their numbers."""
-    width = topology.width[sites]
-    starts = np.repeat(topology.device_ptr[sites] - np.cumsum(width) + width, width)
-    pairs = np.ix_(sites, sites)
-    latency, rate = topology.pair_latency, topology.pair_seconds_per_byte
-    return dataclasses.replace(
-        topology,
-        sites=tuple(topology.sites[s] for s in sites.tolist()),
-        device_ptr=np.concatenate([[0], np.cumsum(width)]),
-        device_index=topology.device_index[starts + np.arange(int(width.sum()))],
-        group=topology.group[:, sites],
-        pair_latency=None if latency is None else latency[pairs],
-        pair_seconds_per_byte=None if rate is None else rate[pairs],
-    )
-
-
 def _devices(topology: Topology) -> tuple[Ints, Ints]:
     """Devices in use, and (K, S) their places among these, padded with their number, for every site."""
     used, place = np.unique(topology.device_index, return_inverse=True)
@@ -199,21 +198,3 @@ def _devices(topology: Topology) -> tuple[Ints, Ints]:
     site = np.repeat(np.arange(topology.S), width)
     padded[np.arange(len(site)) - topology.device_ptr[site], site] = place
     return used, padded
-
-
-def _least_share(sites: int, position: Ints, share: Ints) -> Ints:
-    """(S,) the least share of an option on every position, 0 where there is none."""
-    least = np.full(sites, NO_LIMIT)
-    np.minimum.at(least, position, share)
-    return np.where(least < NO_LIMIT, least, 0)
-
-
-def _common(devices: Ints, capacity: Ints, a: Ints, b: Ints) -> Ints:
-    """(a, b) the smallest capacity among the devices that two sites share, ``NO_LIMIT`` where they share none."""
-    common = np.full((len(a), len(b)), NO_LIMIT)
-    limit = np.append(capacity, NO_LIMIT)
-    for mine in devices[:, a]:
-        for theirs in devices[:, b]:
-            shared = (mine[:, None] == theirs[None, :]) & (mine[:, None] < len(capacity))
-            common = np.where(shared, np.minimum(common, limit[mine][:, None]), common)
-    return common

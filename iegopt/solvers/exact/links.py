@@ -8,34 +8,36 @@ The options are those that survived pruning. Two kinds of link send the same mes
   on a site together may not share it, so the message from a site to itself is left out there, and every group
   takes the best of the *other* children: exact for any levels, monotone or not.
 
+Limits in time put a price on the time of an edge too: ``at`` gives the link whose every pair of options costs
+⌊rate · time⌋ more, at another rate for every node.
+
 Nodes are the last axis, so that every operation runs over whole blocks of memory.
 """
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import pairwise
 from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from iegopt.problem.arrays import Problem
-from iegopt.problem.topology import Topology
-from iegopt.problem.transfer import cost_ticks
+from iegopt.solvers.exact.compiled import kernels
 from iegopt.solvers.exact.messages import UNREACHABLE
-from iegopt.solvers.exact.tree_index import Level, tree_index
+from iegopt.solvers.exact.site_tree import SiteTree
 
-__all__ = ["LevelLink", "Link", "SiteTree", "TableLink"]
+__all__ = ["LevelLink", "Link", "TableLink"]
 
 Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
 
+_MOST_RATED = 1 << 18
+"""Cells · nodes up to which a table with a price on time is kept, 2 MB."""
 _FEW_CHILDREN = 64
 """Children of a group up to which the best of the others goes by running minima."""
-_MOST_KEPT = 2048
-"""Sites up to which the meeting links of all pairs are kept, 16 MB."""
 
 
 class Link(Protocol):
@@ -48,14 +50,31 @@ class Link(Protocol):
         """(B, m) cost between one option (B,) of the near end for every node and all of the far end."""
 
     def pairs(self, source: Ints, target: Ints) -> Ints:
-        """(P,) cost between an option (P,) of the source and one of the target."""
+        """(P,) cost between an option (P,) of the source and one of the target, without a price on time."""
+
+    def pair_times(self, source: Ints, target: Ints) -> Ints:
+        """(P,) ticks of time of pairs, 0 where no limit in time asks for it."""
+
+    @property
+    def moving(self) -> Link:
+        """The link with its time in place of its cost, pairs that clash as before."""
+
+    def at(self, rate: Floats) -> Link:
+        """The link that costs ⌊rate · time⌋ more; ``rate`` (B,) ticks of cost per tick of time, per node."""
+
+    def of_node(self, node: int) -> Link:
+        """The link at the rate of one node, for ``rows`` of many options at once."""
 
 
 class TableLink:
-    """All pairs: ``table`` (options of the source, options of the target) ticks."""
+    """All pairs: ``table`` (options of the source, options of the target) ticks of cost, ``time`` of time.
 
-    def __init__(self, table: Ints) -> None:
+    ``time`` is ``None`` where no limit in time asks for it, and 0 where two options clash.
+    """
+
+    def __init__(self, table: Ints, time: Ints | None = None) -> None:
         self.table = table
+        self.time = time
 
     def send(self, theta: Ints, forward: bool) -> Ints:
         table = self.table if forward else self.table.T
@@ -69,48 +88,72 @@ class TableLink:
     def pairs(self, source: Ints, target: Ints) -> Ints:
         return np.asarray(self.table[source, target])
 
+    def part(self, source: Ints, target: Ints) -> TableLink:
+        """The table of some options of either end."""
+        pairs = np.ix_(source, target)
+        time = None if self.time is None else np.ascontiguousarray(self.time[pairs])
+        return TableLink(np.ascontiguousarray(self.table[pairs]), time)
 
-class SiteTree:
-    """A topology laid out for batched messages: children of every group as a padded table."""
-
-    def __init__(self, topology: Topology) -> None:
-        index = tree_index(topology)
-        self.S = topology.S
-        self.position = index.position
-        self.levels = index.levels
-        counts = [self.S, *(len(level.start) for level in index.levels)]
-        self.children = [_padded(level, below) for level, below in zip(self.levels, counts, strict=False)]
-
-    def meeting(self, near: Ints, far: Ints) -> npt.NDArray[np.int32]:
-        """(a, b) number of the link over which positions meet, counted through the levels from 1; 0 at home."""
-        if self.S <= _MOST_KEPT:
-            return np.asarray(self._kept[near[:, None], far[None, :]])
-        return self._meeting(near, far)
+    def pair_times(self, source: Ints, target: Ints) -> Ints:
+        return np.zeros(len(source), dtype=np.int64) if self.time is None else self.time[source, target]
 
     @cached_property
-    def _kept(self) -> npt.NDArray[np.int32]:
-        """(S, S), filled from the widest level down: the sites of a group are a slice."""
-        kept = np.zeros((self.S, self.S), dtype=np.int32)
-        offset = 1 + sum(len(level.latency) for level in self.levels)
-        for level in reversed(self.levels):
-            offset -= len(level.latency)
-            for group, (first, stop) in enumerate(pairwise(level.first.tolist())):
-                kept[first:stop, first:stop] = offset + (group if len(level.latency) > 1 else 0)
-        np.fill_diagonal(kept, 0)
-        return kept
+    def moving(self) -> TableLink:
+        time = np.zeros_like(self.table) if self.time is None else self.time
+        return TableLink(np.where(self.table < UNREACHABLE, time, UNREACHABLE))
 
-    def _meeting(self, near: Ints, far: Ints) -> npt.NDArray[np.int32]:
-        links = sum(len(level.latency) for level in self.levels)
-        meeting: npt.NDArray[np.int32] = np.zeros((len(near), len(far)), dtype=np.int32)
-        offset = 1 + links
-        for level in reversed(self.levels):
-            offset -= len(level.latency)
-            at_near, at_far = level.of_site[near], level.of_site[far]
-            link = offset + (at_near if len(level.latency) > 1 else np.zeros_like(at_near))
-            same = at_near[:, None] == at_far[None, :]
-            meeting = np.where(same, link[:, None], meeting).astype(np.int32)
-        meeting[near[:, None] == far[None, :]] = 0
-        return meeting
+    def at(self, rate: Floats) -> Link:
+        if self.time is None or not rate.any():
+            return self
+        return _RatedTable(self, rate)
+
+    def of_node(self, node: int) -> Link:
+        return self
+
+
+class _RatedTable:
+    """A table with a price on time, (B,) per node; worked out for every use where it would be large."""
+
+    def __init__(self, plain: TableLink, rate: Floats) -> None:
+        self.plain = plain
+        self.rate = rate
+        self._nodes = np.arange(len(rate))
+        self._kept = self._priced(rate) if plain.table.size * len(rate) <= _MOST_RATED else None
+
+    @property
+    def priced(self) -> Ints:
+        """(options of the source, options of the target, B) ticks."""
+        return self._priced(self.rate) if self._kept is None else self._kept
+
+    def _priced(self, rate: Floats) -> Ints:
+        assert self.plain.time is not None
+        paid: Ints = (self.plain.time[:, :, None] * rate).astype(np.int64)
+        paid += self.plain.table[:, :, None]
+        return paid
+
+    def send(self, theta: Ints, forward: bool) -> Ints:
+        total = self.priced + theta[:, None, :] if forward else self.priced + theta[None, :, :]
+        least: Ints = total.min(axis=0 if forward else 1)
+        return np.minimum(least, UNREACHABLE, out=least)
+
+    def rows(self, chosen: Ints, forward: bool) -> Ints:
+        return np.asarray(self.priced[chosen, :, self._nodes] if forward else self.priced[:, chosen, self._nodes].T)
+
+    def pairs(self, source: Ints, target: Ints) -> Ints:
+        return self.plain.pairs(source, target)
+
+    def pair_times(self, source: Ints, target: Ints) -> Ints:
+        return self.plain.pair_times(source, target)
+
+    @property
+    def moving(self) -> TableLink:
+        return self.plain.moving
+
+    def at(self, rate: Floats) -> Link:
+        return self.plain.at(rate)
+
+    def of_node(self, node: int) -> Link:
+        return TableLink(self._priced(self.rate[node : node + 1])[:, :, 0])
 
 
 @dataclass(frozen=True, eq=False)
@@ -120,11 +163,15 @@ class LevelLink:
     Attributes
     ----------
     costs
-        Per level (groups,) or (1,) ticks.
+        Per level (groups or 1,) ticks, or (groups or 1, B) where the nodes pay for time at different rates.
     source, target
         Positions of the options of both ends, ascending.
     apart (S,)
         Positions where the two stages do not fit together.
+    times
+        Per level (groups or 1,) ticks of time; ``None`` where no limit in time asks for it.
+    home
+        Ticks where both stand on one site.
     """
 
     tree: SiteTree
@@ -132,15 +179,16 @@ class LevelLink:
     source: Ints
     target: Ints
     apart: Bools
-
-    @classmethod
-    def of(cls, tree: SiteTree, problem: Problem, edge: int, source: Ints, target: Ints, apart: Bools) -> LevelLink:
-        size = problem.edges.bytes[edge]
-        costs = [cost_ticks(problem, edge, level.latency + size * level.seconds_per_byte) for level in tree.levels]
-        return cls(tree, tuple(costs), source, target, apart)
+    times: tuple[Ints, ...] | None = None
+    home: int = 0
 
     def send(self, theta: Ints, forward: bool) -> Ints:
         near, far = (self.source, self.target) if forward else (self.target, self.source)
+        core = kernels()
+        if core is not None:
+            compiled: Ints = np.empty((len(far), theta.shape[1]), dtype=np.int64)
+            core.send_columns(_whole(theta), *self._packed[:: 1 if forward else -1], *self._shared, compiled)
+            return compiled
         home = np.full((self.tree.S, theta.shape[1]), UNREACHABLE)
         if self._alone[0 if forward else 1]:
             home[near] = theta
@@ -153,10 +201,13 @@ class LevelLink:
             others.append(rest.reshape(-1, theta.shape[1]).take(slot, axis=0))
         above: Ints | None = None
         for level, cost, rest in zip(self.tree.levels[::-1], self.costs[::-1], others[::-1], strict=True):
-            rest += cost[0] if len(cost) == 1 else cost[level.parent][:, None]
+            each = cost[:, None] if cost.ndim == 1 else cost
+            rest += each[0] if len(each) == 1 else each[level.parent]
             if above is not None:
                 np.minimum(rest, above.take(level.parent, axis=0), out=rest)
             above = rest
+        if self.home:
+            home = np.minimum(home + self.home, UNREACHABLE)
         if self._some_apart:
             home = np.where(self.apart[:, None], UNREACHABLE, home)
         message = home if above is None else np.minimum(home, above)
@@ -166,13 +217,50 @@ class LevelLink:
     def rows(self, chosen: Ints, forward: bool) -> Ints:
         near, far = (self.source, self.target) if forward else (self.target, self.source)
         at = near[chosen]
-        rows: Ints = self._by_link[self.tree.meeting(at, far)]
+        meeting = self.tree.meeting(at[:, None], far[None, :])
+        by_link = self._by_link
+        rows: Ints = by_link[meeting] if by_link.ndim == 1 else by_link[meeting, np.arange(len(chosen))[:, None]]
         if self._some_apart:
             rows[(at[:, None] == far[None, :]) & self.apart[at][:, None]] = UNREACHABLE
         return rows
 
     def pairs(self, source: Ints, target: Ints) -> Ints:
         return np.asarray(self.rows(source, True)[np.arange(len(source)), target])
+
+    def pair_times(self, source: Ints, target: Ints) -> Ints:
+        if self.times is None:
+            return np.zeros(len(source), dtype=np.int64)
+        meeting = self.tree.meeting(self.source[source], self.target[target])
+        return np.asarray(self._times_by_link[meeting])
+
+    @cached_property
+    def moving(self) -> LevelLink:
+        times = tuple(map(np.zeros_like, self.costs)) if self.times is None else self.times
+        costs = [np.where(cost < UNREACHABLE, time, UNREACHABLE) for cost, time in zip(self.costs, times, strict=True)]
+        home = self.home if self.home >= UNREACHABLE else 0
+        return dataclasses.replace(self, costs=tuple(costs), times=None, home=home)
+
+    def at(self, rate: Floats) -> LevelLink:
+        if self.times is None or not rate.any():
+            return self
+        costs = [
+            cost[:, None] + (time[:, None] * rate).astype(np.int64)
+            for cost, time in zip(self.costs, self.times, strict=True)
+        ]
+        return dataclasses.replace(self, costs=tuple(costs))
+
+    def of_node(self, node: int) -> LevelLink:
+        if self._by_link.ndim == 1:
+            return self
+        return dataclasses.replace(self, costs=tuple(cost[:, node] for cost in self.costs))
+
+    def part(self, source: Ints, target: Ints) -> TableLink:
+        """The table of some options of either end."""
+        part = dataclasses.replace(self, target=self.target[target])
+        time = None
+        if self.times is not None:
+            time = self._times_by_link[self.tree.meeting(self.source[source][:, None], part.target[None, :])]
+        return TableLink(part.rows(source, True), time)
 
     @cached_property
     def _some_apart(self) -> bool:
@@ -184,18 +272,30 @@ class LevelLink:
         return bool((np.diff(self.source) > 0).all()), bool((np.diff(self.target) > 0).all())
 
     @cached_property
+    def _packed(self) -> tuple[Ints, Ints]:
+        """Positions of both ends as kernels take them."""
+        return _whole(self.source), _whole(self.target)
+
+    @cached_property
+    def _shared(self) -> tuple[tuple[Ints, Ints], int, Ints, Bools]:
+        """Tree, costs and what is apart as kernels take them."""
+        cost = self._by_link if self._by_link.ndim == 2 else self._by_link[:, None]
+        apart: Bools = np.require(self.apart, np.bool_, ["C", "W"])
+        return (self.tree.flat.child, self.tree.flat.link), self.tree.S, _whole(cost), apart
+
+    @cached_property
     def _by_link(self) -> Ints:
-        return np.concatenate([np.zeros(1, dtype=np.int64), *self.costs])
+        home = np.full((1, *self.costs[0].shape[1:]) if self.costs else (1,), self.home)
+        return np.concatenate([home, *self.costs])
+
+    @cached_property
+    def _times_by_link(self) -> Ints:
+        return np.concatenate([np.zeros(1, dtype=np.int64), *(self.times or ())])
 
 
-def _padded(level: Level, below: int) -> tuple[Ints, Ints]:
-    """(fan-out, G) children of every group, padded with ``below``; (children,) the slot of each in the flat table."""
-    count = np.diff(level.start, append=below)
-    groups, fan_out = len(count), int(count.max())
-    step = np.arange(below) - np.repeat(level.start, count)
-    table = np.full((fan_out, groups), below)
-    table[step, level.parent] = np.arange(below)
-    return table, step * groups + level.parent
+def _whole(values: Ints) -> Ints:
+    """As kernels take them: contiguous, writable."""
+    return np.require(values, np.int64, ["C", "W"])
 
 
 def _best_of_others(children: Ints) -> tuple[Ints, Ints]:

@@ -20,19 +20,20 @@ All results are integer ticks, bit-equal to ``problem.transfer.edge_ticks``.
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-from iegopt.problem.arrays import TICKS_PER_SECOND, Problem
+from iegopt.problem.arrays import Problem
 from iegopt.problem.transfer import edge_ticks
+from iegopt.solvers.exact.link_prices import link_prices, ticks_of
 from iegopt.solvers.exact.tree_index import Level, tree_index
 
 __all__ = ["UNREACHABLE", "Messages"]
 
 Ints = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
 T = TypeVar("T", np.int64, np.float64)
 
 UNREACHABLE = 1 << 61
@@ -60,32 +61,33 @@ class Messages:
         self.dense = topology.pair_latency is not None
         if self.dense:
             return
-        tree = tree_index(topology)
+        tree = self.tree = tree_index(topology)
         self.S = topology.S
-        self.levels = tree.levels
+        self.levels, self.offsets = tree.levels, tree.offsets
         self.position = options.site if tree.in_order else tree.position[options.site]
+        self.widths = tree.widths
+        self.width = topology.shard_width[options.site] if self.widths else np.ones(0, dtype=np.int64)
+        self.prices = link_prices(edges, tree)
+
+    @cached_property
+    def sorted(self) -> list[bool]:
+        """Per stage whether its options stand on different sites, in tree order."""
+        options = self.problem.options
         rising = np.ones(len(self.position), dtype=np.bool_)
         np.greater(self.position[1:], self.position[:-1], out=rising[1:])
         filled = np.flatnonzero(np.diff(options.ptr))
         starts = options.ptr[filled]
         rising[starts] = True
-        self.sorted = [False] * problem.V
+        answer = [False] * self.problem.V
         if filled.size:
             for v, value in zip(filled.tolist(), np.logical_and.reduceat(rising, starts).tolist(), strict=True):
-                self.sorted[v] = value
-        self.whole = [s and b - a == self.S for s, a, b in zip(self.sorted, self.ptr, self.ptr[1:], strict=False)]
-        widths = topology.shard_width
-        self.widths: list[int] = np.unique(widths[widths > 1]).tolist() if topology.parallel_shards else []
-        self.width = widths[options.site] if self.widths else np.ones(0, dtype=np.int64)
-        self.offsets = np.cumsum([0] + [len(level.latency) for level in self.levels]).tolist()
-        self._latency = np.concatenate([level.latency for level in self.levels] or [np.zeros(0)])
-        self._rate = np.concatenate([level.seconds_per_byte for level in self.levels] or [np.zeros(0)])
-        self._raw: dict[int, Floats] = {}
-        self._least: dict[int, Floats] = {}
-        self._cost: dict[int, Ints] = {}
-        self._monotone: dict[int, list[bool]] = {}
-        for k in (1, *self.widths):
-            self._price_links(k)
+                answer[v] = value
+        return answer
+
+    @cached_property
+    def whole(self) -> list[bool]:
+        """Per stage whether it has one option on every site, in tree order."""
+        return [s and b - a == self.S for s, a, b in zip(self.sorted, self.ptr, self.ptr[1:], strict=False)]
 
     def send(self, edge: int, theta: Ints, forward: bool) -> Ints:
         """The message of an edge from θ over one end's options to the other's.
@@ -104,12 +106,12 @@ class Messages:
         here, there = (self.source, self.target) if forward else (self.target, self.source)
         u, v = here[edge], there[edge]
         reach = self._reach if self.problem.edges.hidden[edge] is None else self._reach_overlapped
-        message = reach(edge, theta, u, v, 1)
+        message = reach(edge, theta, u, v, 0)
         if self.widths:
             at_u, at_v = self.width[self.ptr[u] : self.ptr[u + 1]], self.width[self.ptr[v] : self.ptr[v + 1]]
-            for k in self.widths:
-                equal = reach(edge, np.where(at_u == k, theta, UNREACHABLE), u, v, k)
-                message = np.where(at_v == k, np.minimum(message, equal), message)
+            for k, width in enumerate(self.widths, 1):
+                equal = reach(edge, np.where(at_u == width, theta, UNREACHABLE), u, v, k)
+                message = np.where(at_v == width, np.minimum(message, equal), message)
         return message
 
     def row(self, edge: int, option: int, forward: bool, time: bool = False) -> Ints:
@@ -134,35 +136,35 @@ class Messages:
         sites = None if self.whole[other] else self.position[span]
         row: Ints = np.zeros(0, dtype=np.int64)
         own = int(self.width[option]) if self.widths else 1
-        for k in (1, own) if own > 1 else (1,):
-            raw = self._raw[k][edge]
+        for k in (0, self.prices.widths.index(own)) if own > 1 else (0,):
+            raw = self.prices.raw[k, edge]
             if hidden is None:
-                ticks = _ticks(raw, weight)
+                ticks = ticks_of(raw, weight)
                 part: Ints = self._spread(ticks, at, sites)
             else:
                 hides = hidden[option - self.ptr[self.source[edge]]] if forward else hidden
-                least = self._spread(self._least[k][edge], at, sites)
+                least = self._spread(self.prices.least[k, edge], at, sites)
                 seconds = np.maximum(self._spread(raw, at, sites) - hides, least)
-                part = _ticks(seconds, weight)
+                part = ticks_of(seconds, weight)
                 part[self.position[span] == at] = 0
-            row = part if k == 1 else np.where(self.width[span] == k, part, row)
+            row = part if k == 0 else np.where(self.width[span] == own, part, row)
         return row
 
     def best(self, edge: int, option: int, forward: bool, theta: Ints) -> int:
-        """Which option of the other end is best for one option here: argmin of θ + ``row``."""
+        """Which option of the other end is best for one option here: the first argmin of θ + ``row``."""
         other = self.target[edge] if forward else self.source[edge]
         plain = not self.dense and not self.widths and self.problem.edges.hidden[edge] is None
-        if not (plain and self.whole[other] and self._monotone[1][edge]):
+        if not (plain and self.whole[other] and self.prices.monotone[0, edge]):
             return int((theta + self.row(edge, option, forward)).argmin())
         at = int(self.position[option])
         found, value = at, int(theta[at])
-        cost = self._cost[1][edge]
+        cost = self.prices.ticks[0, edge]
         for level, offset in zip(self.levels, self.offsets, strict=False):
             group = int(level.of_site[at])
             start = int(level.first[group])
             i = start + int(theta[start : level.first[group + 1]].argmin())
             there = int(theta[i]) + int(cost[offset + group if len(level.latency) > 1 else offset])
-            if there < value:
+            if there < value or (there == value and i < found):
                 found, value = i, there
         return found
 
@@ -178,8 +180,8 @@ class Messages:
 
     def _reach(self, edge: int, theta: Ints, u: int, v: int, k: int) -> Ints:
         """The message where c depends on the link alone: best of every group upwards, cheapest way downwards."""
-        ticks = self._cost[k][edge]
-        monotone = self._monotone[k][edge]
+        ticks = self.prices.ticks[k, edge]
+        monotone = self.prices.monotone[k, edge]
         best = [self._fold(theta, u)]
         for level in self.levels:
             best.append(level.least(best[-1]))
@@ -203,7 +205,7 @@ class Messages:
         """The message where c also depends on the option of the edge's source, wherever that stands."""
         hidden = self.problem.edges.hidden[edge]
         assert hidden is not None
-        raw, least = self._raw[k][edge], self._least[k][edge]
+        raw, least = self.prices.raw[k, edge], self.prices.least[k, edge]
         weight = float(self.problem.edges.weight[edge])
         from_source = u == self.source[edge]
         at_source = self.position[self.ptr[self.source[edge]] : self.ptr[self.source[edge] + 1]]
@@ -213,7 +215,7 @@ class Messages:
         for i, level in enumerate(self.levels):
             part = slice(self.offsets[i], self.offsets[i + 1])
             link = 0 if part.stop - part.start == 1 else level.of_site[at_source]
-            cost = _ticks(np.maximum(raw[part][link] - hidden, least[part][link]), weight)
+            cost = ticks_of(np.maximum(raw[part][link] - hidden, least[part][link]), weight)
             if from_source:
                 children = self._fold(theta + cost, u)
                 if i:
@@ -254,39 +256,6 @@ class Messages:
             ends = (near[None, :], block) if forward else (block, near[None, :])
             message[start : start + rows] = (edge_ticks(self.problem, edge, *ends)[1] + theta).min(axis=1)
         return message
-
-    def _price_links(self, k: int) -> None:
-        """(E, links) raw and least seconds, and ticks of the raw cost, for shards of width k."""
-        edges = self.problem.edges
-        size = (edges.bytes / k)[:, None]
-        self._raw[k] = self._latency + size * self._rate
-        if edges.chunk.any() or any(hidden is not None for hidden in edges.hidden):
-            self._least[k] = self._latency + np.minimum((edges.chunk / k)[:, None], size) * self._rate
-        self._cost[k] = _ticks(self._raw[k], edges.weight[:, None])
-        self._monotone[k] = self._never_falls(self._raw[k])
-
-    def _never_falls(self, raw: Floats) -> list[bool]:
-        """(E,) whether no link is faster than that of a group inside."""
-        if self.offsets[-1] == len(self.levels):
-            return list(np.logical_and.reduce(raw[:, 1:] >= raw[:, :-1], axis=1))
-        fine = np.ones(len(raw), dtype=np.bool_)
-        for i in range(1, len(self.levels)):
-            low = slice(self.offsets[i - 1], self.offsets[i])
-            high = slice(self.offsets[i], self.offsets[i + 1])
-            up = raw[:, high]
-            if low.stop - low.start > 1 and high.stop - high.start > 1:
-                up = up[:, self.levels[i].parent]
-            elif low.stop - low.start == 1:
-                up = up.min(axis=1, keepdims=True)
-            fine &= (raw[:, low] <= up).all(axis=1)
-        answer: list[bool] = fine.tolist()
-        return answer
-
-
-def _ticks(seconds: Floats, weight: float | Floats) -> Ints:
-    """As ``cost_ticks``, in the same order of operations."""
-    ticks: Ints = np.rint(weight * seconds * TICKS_PER_SECOND).astype(np.int64)
-    return ticks
 
 
 def _best_of_siblings(children: Ints, level: Level) -> Ints:

@@ -15,6 +15,8 @@ import numpy.typing as npt
 from iegopt.problem.arrays import Problem
 from iegopt.solvers.clock import Clock
 from iegopt.solvers.exact.bounding import PricedSearch
+from iegopt.solvers.incumbent import plans_only
+from iegopt.solvers.result import Report, unheard
 
 __all__ = ["Neighbourhoods"]
 
@@ -29,13 +31,17 @@ _PHASES = 3
 
 
 class Neighbourhoods:
-    """The search around the best plan of a problem; ``size`` is the number of free stages next time."""
+    """The search around the best plan of a problem; ``size`` is the number of free stages next time.
 
-    def __init__(self, problem: Problem, rng: random.Random) -> None:
+    ``report`` receives every better plan.
+    """
+
+    def __init__(self, problem: Problem, rng: random.Random, report: Report = unheard) -> None:
         self.problem = problem
         self.rng = rng
         self.size = min(_START, problem.V)
         self.solved = 0
+        self._report = plans_only(report)
         self._near: list[list[int]] = [[] for _ in range(problem.V)]
         for u, v in zip(problem.edges.source.tolist(), problem.edges.target.tolist(), strict=True):
             self._near[u].append(v)
@@ -57,7 +63,7 @@ class Neighbourhoods:
                 part = problem.options.of(v)
                 mask[part] |= survivors[part]
             own = clock.slice(_SECONDS)
-            search = PricedSearch(problem, mask, best, own)
+            search = PricedSearch(problem, mask, best, own, report=self._report)
             search.bound_root(_PHASES)
             search.explore(own)
             self.solved += 1

@@ -1,4 +1,4 @@
-"""Solver ``prices``: branch and bound on capacity as prices; what closes instances whose memory is tight.
+"""Solver ``prices``: branch and bound on memory, deadlines and budget as prices; what closes tight limits.
 
 The relaxation prunes with a first plan; priced bounds (``pricing.py``) prune again and find better plans by beam search
 (``beam.py``); what is left is split by where stages stand (``branching.py``) until the gap is closed or the time is up.
@@ -14,17 +14,16 @@ import numpy.typing as npt
 
 from iegopt.problem.arrays import Problem
 from iegopt.solvers.clock import Clock
-from iegopt.solvers.exact.bounding import PricedSearch
+from iegopt.solvers.exact.bounding import PRICES_PROOF, PricedSearch
 from iegopt.solvers.exact.candidates import table_cells
 from iegopt.solvers.exact.messages import UNREACHABLE
 from iegopt.solvers.exact.relaxation import relaxation
 from iegopt.solvers.exact.tree import relaxed_result
 from iegopt.solvers.result import OPTIMALITY_GAP, Params, Result, Status, relative_gap
 from iegopt.solvers.search.greedy import first_plans, usable_hint
+from iegopt.solvers.search.outcome import relaxation_proof
 
 __all__ = ["PRICES_PROOF", "PricesSolver", "unpriceable"]
-
-PRICES_PROOF = "capacity prices"
 
 _MOST_CELLS = 16_000_000
 """Pairs of options of edges that do not follow the topology tree, 128 MB."""
@@ -48,20 +47,21 @@ class PricesSolver:
         best = usable_hint(problem, hint)
         for plan in first_plans(relaxed, clock.slice(1.0), random.Random(params.seed), params.check):
             best = plan if best is None else min(best, plan, key=lambda each: each[0])
+            params.report(best[1], relaxed.bound, relaxation_proof(relaxed))
         mask = problem.allowed if best is None else relaxed.prune(best[0])
-        search = PricedSearch(problem, mask, best, clock)
+        search = PricedSearch(problem, mask, best, clock, params.multipliers, report=params.report)
         search.bound_root()
         search.explore(clock)
         return search_result(search, self.name, clock)
 
 
-def unpriceable(problem: Problem) -> str | None:
-    """Why priced bounds do not hold or do not fit into memory, or ``None``."""
+def unpriceable(problem: Problem, mask: npt.NDArray[np.bool_] | None = None) -> str | None:
+    """Why priced bounds do not hold or, over the options in a mask (O,), do not fit into memory; or ``None``."""
     if problem.timed:
         return "it prices memory in sum, and nothing that depends on when stages run"
     if any(rule.penalty < 0 for rule in problem.affinities):
         return "a negative penalty rewards a broken affinity"
-    if table_cells(problem) > _MOST_CELLS:
+    if table_cells(problem, problem.allowed if mask is None else mask) > _MOST_CELLS:
         return f"more than {_MOST_CELLS:,} pairs of options whose cost does not follow the topology tree"
     if float(np.abs(problem.options.cost.astype(np.float64)).max(initial=0.0)) * max(1, problem.V) > UNREACHABLE / 64:
         return "costs beyond 2^55 ticks"
@@ -70,12 +70,15 @@ def unpriceable(problem: Problem) -> str | None:
 
 def search_result(search: PricedSearch, solver: str, clock: Clock) -> Result:
     """What a search has found and proven so far."""
-    value, bound = search.value, search.bound
-    note = f"{search.nodes} nodes under prices"
+    value, bound, prices = search.value, search.bound, search.multipliers
+    note, stats = f"{search.nodes} nodes under prices", {"nodes": search.nodes}
+
+    def result(status: Status, bound: int | None) -> Result:
+        return Result(
+            status, search.plan, value, bound, PRICES_PROOF, solver, clock.seconds, note, stats, multipliers=prices
+        )
+
     if value is None:
-        if search.done:
-            return Result(Status.INFEASIBLE, None, None, None, PRICES_PROOF, solver, clock.seconds, note)
-        return Result(Status.UNKNOWN, None, None, bound, PRICES_PROOF, solver, clock.seconds, note)
+        return result(Status.INFEASIBLE, None) if search.done else result(Status.UNKNOWN, bound)
     gap = relative_gap(value, bound)
-    status = Status.OPTIMAL if gap is not None and gap <= OPTIMALITY_GAP else Status.FEASIBLE
-    return Result(status, search.plan, value, bound, PRICES_PROOF, solver, clock.seconds, note, {"nodes": search.nodes})
+    return result(Status.OPTIMAL if gap is not None and gap <= OPTIMALITY_GAP else Status.FEASIBLE, bound)

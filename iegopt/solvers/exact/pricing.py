@@ -1,9 +1,10 @@
 """Lagrangian bounds with capacity as a price, for many nodes of a search at once (section 6.4 of the placement model).
 
 A device's memory is relaxed with a price λ_d ≥ 0 for the whole of it: an option pays ⌊λ_d · weight⌋ on each of its
-devices, and for stages that fit together the weights sum to at most 1 (``weights.py``), so that
+devices, and for stages that fit together the weights sum to at most 1 (``weights.py``). A limit in time is a row of its
+own (``time_rows.py``). With both,
 
-    bound(λ) = min over plans of [ cost + prices ] − Σ_d ⌈λ_d⌉
+    bound(λ) = min over plans of [ cost + prices ] − Σ_d ⌈λ_d⌉ − ⌈Σ_r λ_r · limit_r⌉
 
 holds for every λ. The minimum goes by messages over a spanning forest, in which two neighbours that do not fit on a
 device together may not share it (``links.py``). An edge (u, v) that closes a cycle is split over its ends: with any
@@ -27,7 +28,7 @@ import numpy.typing as npt
 from iegopt.solvers.exact.candidates import Candidates
 from iegopt.solvers.exact.links import Link
 from iegopt.solvers.exact.messages import UNREACHABLE
-from iegopt.solvers.exact.weights import device_weights
+from iegopt.solvers.exact.weights import node_weights
 
 __all__ = ["Passed", "Priced", "Pricing", "no_split", "split_rows"]
 
@@ -49,10 +50,19 @@ _SLACK_TAKEN = 0.1
 
 @dataclass(frozen=True, eq=False)
 class Passed:
-    """Messages of one evaluation: per stage (options, B) θ with all that came from below, and what it sent up."""
+    """Messages of one evaluation: per stage (options, B) θ with all that came from below, and what it sent up.
+
+    ``links`` are those of the candidates with the prices on time of every node.
+    """
 
     upward: tuple[Ints, ...]
     sent: tuple[Ints | None, ...]
+    links: tuple[Link | None, ...]
+
+    def link(self, coupling: int) -> Link:
+        link = self.links[coupling]
+        assert link is not None
+        return link
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,8 +73,9 @@ class Priced:
     ----------
     bound (B,)
         Ticks, at least ``UNREACHABLE // 2`` where the node has no plan.
-    price (D + 1, B), split
-        Ticks for a whole device; per edge that closes a cycle A (options of its source, B).
+    price (D + 1, B), toll (R, B), split
+        Ticks for a whole device; per unit of a limit in time; per edge that closes a cycle A (options of its source,
+        B).
     marginals (n, B)
         Lower bounds on every plan of the node that uses the option.
     mass (n, B)
@@ -73,6 +84,7 @@ class Priced:
 
     bound: Ints
     price: Floats
+    toll: Floats
     split: tuple[Ints, ...]
     marginals: Ints
     mass: Floats
@@ -86,20 +98,34 @@ class Pricing:
     ----------
     keep (n, B)
         Options of every node; a node has at least one for every stage.
-    price (D + 1, B), split
-        To start from, as in ``Priced``.
+    price (D + 1, B), split, toll (R, B)
+        To start from, as in ``Priced``; limits that ``toll`` leaves out are free.
+    strengthened
+        Whether memory counts by dual feasible functions (``weights.py``) in place of bytes.
     """
 
-    def __init__(self, candidates: Candidates, keep: Bools, price: Floats, split: Sequence[Ints]) -> None:
+    def __init__(
+        self,
+        candidates: Candidates,
+        keep: Bools,
+        price: Floats,
+        split: Sequence[Ints],
+        toll: Floats | None = None,
+        strengthened: bool = True,
+    ) -> None:
         self.c = candidates
         self.B = keep.shape[1]
         self.price = np.rint(price)
+        self.toll = candidates.rows.padded(np.zeros((0, self.B)) if toll is None else toll)
         self.split = [part.copy() for part in split]
         self._nodes = np.arange(self.B)
         self._keep = keep
         self._base = np.where(keep, candidates.cost[:, None], UNREACHABLE)
-        self._weight = np.stack([_weights(candidates, keep[:, b]) for b in range(self.B)], axis=-1)
+        self._weight = np.stack([node_weights(candidates, keep[:, b], strengthened) for b in range(self.B)], axis=-1)
         self._starts = np.array([part.start for part in candidates.of])
+        self._stage = np.repeat(np.arange(candidates.V), [part.stop - part.start for part in candidates.of])
+        self._links: tuple[Link | None, ...] = ()
+        self._shifted: Ints | None = None
 
     def run(
         self,
@@ -124,41 +150,53 @@ class Pricing:
         """
         B = self.B
         best = np.full(B, -UNREACHABLE)
-        at_best = self.price.copy(), [part.copy() for part in self.split]
-        direction = np.zeros_like(self.price)
+        at_best = self.price.copy(), self.toll.copy(), [part.copy() for part in self.split]
+        rows = self.c.rows
+        direction, pressure = np.zeros_like(self.price), np.zeros_like(self.toll)
         pace, stall = np.full(B, length), np.zeros(B, dtype=np.int64)
         mass = np.zeros(self._base.shape)
-        shift = self._shift()
         for step in range(steps):
-            passed = self._up(shift)
+            passed = self._up()
             bound, chosen = self._down(passed)
             gain = bound > best
             stall = np.where(bound > best + np.abs(best) * _GAIN, 0, stall + 1)
             at_best[0][:, gain] = self.price[:, gain]
-            for kept, part in zip(at_best[1], self.split, strict=True):
+            at_best[1][:, gain] = self.toll[:, gain]
+            for kept, part in zip(at_best[2], self.split, strict=True):
                 kept[:, gain] = part[:, gain]
             best = np.maximum(best, bound)
             fresh = 1.0 / (1 + step) if step < 6 else 1 / 6
             mass *= 1.0 - fresh
             mass[chosen, self._nodes] += fresh
-            excess = self._excess(chosen, bound, offer)
+            excess, late = self._excess(chosen, bound, offer)
             if step + 1 == steps or bool((best >= upper()).all()) or stop():
                 break
             pace = np.where(stall >= _PATIENCE, pace * _SHRINK, pace)
             stall = np.where(stall >= _PATIENCE, 0, stall)
+            self.toll, pressure = rows.padded(self.toll), rows.padded(pressure)
+            at_best = at_best[0], rows.padded(at_best[1]), at_best[2]
             excess[(self.price <= 0) & (excess < 0)] = 0.0
+            late[(self.toll <= 0) & (late < 0)] = 0.0
             direction = excess + _DEFLECTION * direction
-            norm = np.maximum((direction * direction).sum(axis=0), 1e-9)
+            pressure = late + _DEFLECTION * pressure
+            norm = np.maximum((direction * direction).sum(axis=0) + (pressure * pressure).sum(axis=0), 1e-9)
             size = np.abs(np.minimum(bound, UNREACHABLE // 2)).astype(np.float64)
             room = np.clip(upper() - bound.astype(np.float64), 1e-4 * size, _FARTHEST * size)
             self.price = np.rint(np.maximum(0.0, self.price + pace * room / norm * direction))
+            self.toll = np.rint(np.clip(self.toll + pace * room / norm * pressure, 0.0, rows.most))
             if self.split and step % _SPLIT_EVERY == _SPLIT_EVERY - 1:
                 self._resplit(passed, bound, room, step // _SPLIT_EVERY % 2 == 0)
-                shift = self._shift()
-        self.price, self.split = at_best
-        passed = self._up(self._shift())
+                self._shifted = None
+        # The last step may have made rows too.
+        self.price, self.toll, self.split = at_best[0], rows.padded(at_best[1]), at_best[2]
+        self._shifted = None
+        passed = self._up()
         marginals = np.minimum(self._marginals(passed) - self._rent(), UNREACHABLE)
-        return Priced(best, self.price, tuple(self.split), marginals, mass, passed)
+        return Priced(best, self.price, self.toll, tuple(self.split), marginals, mass, passed)
+
+    def bounds(self) -> Ints:
+        """(B,) ticks that the prices to start from prove."""
+        return self._down(self._up())[0]
 
     def _shift(self) -> Ints:
         """(n, B) what the edges that close cycles add to both their ends."""
@@ -173,7 +211,9 @@ class Pricing:
     def _rest(self, edge: int, part: Ints) -> Ints:
         """B of an edge for A = ``part``."""
         source = self.c.of[self.c.ends[edge][0]]
-        return _link(self.c, edge).send(np.where(self._keep[source], -part, UNREACHABLE), True)
+        link = self._links[edge]
+        assert link is not None
+        return link.send(np.where(self._keep[source], -part, UNREACHABLE), True)
 
     def _resplit(self, passed: Passed, bound: Ints, room: Floats, towards_target: bool) -> None:
         """Let every edge that closes a cycle take over slack of one end."""
@@ -187,12 +227,21 @@ class Pricing:
                 self.split[i] = self.split[i] - taken[u]
                 continue
             rest = np.minimum(self._rest(e, self.split[i]), UNREACHABLE) - taken[v]
-            back = _link(c, e).send(np.where(self._keep[v], -rest, UNREACHABLE), False)
+            back = passed.link(e).send(np.where(self._keep[v], -rest, UNREACHABLE), False)
             self.split[i] = np.where(back < UNREACHABLE // 2, back, self.split[i])
 
-    def _up(self, shift: Ints) -> Passed:
+    def _up(self) -> Passed:
         c = self.c
-        theta = self._base + shift
+        theta = self._base
+        self._links = c.links
+        paid = bool(self.toll.any())
+        if paid:
+            of_stage, of_coupling = c.rows.rates(self.toll)
+            theta = theta + (of_stage[self._stage] * c.time[:, None]).astype(np.int64)
+            self._links = tuple(link and link.at(rate) for link, rate in zip(c.links, of_coupling, strict=True))
+        if self._shifted is None or paid:
+            self._shifted = self._shift()
+        theta = theta + self._shifted
         for devices, weight in zip(c.devices, self._weight, strict=True):
             theta += (self.price[devices] * weight).astype(np.int64)
         np.minimum(theta, UNREACHABLE, out=theta)
@@ -201,10 +250,12 @@ class Pricing:
         for v in reversed(c.forest.order):
             parent, edge = c.forest.parent[v], c.forest.edge[v]
             if parent >= 0:
-                message = _link(c, edge).send(upward[v], c.ends[edge][0] == v)
+                link = self._links[edge]
+                assert link is not None
+                message = link.send(upward[v], c.ends[edge][0] == v)
                 sent[v] = message
                 upward[parent] = np.minimum(upward[parent] + message, UNREACHABLE)
-        return Passed(tuple(upward), tuple(sent))
+        return Passed(tuple(upward), tuple(sent), self._links)
 
     def _down(self, passed: Passed) -> tuple[Ints, Ints]:
         """Bounds (B,) and the relaxed plans (V, B), as candidate indices."""
@@ -218,12 +269,15 @@ class Pricing:
                 chosen[v] = value.argmin(axis=0)
                 bound += value[chosen[v], self._nodes]
             else:
-                rows = _link(c, edge).rows(chosen[parent], c.ends[edge][0] == parent)
+                rows = passed.link(edge).rows(chosen[parent], c.ends[edge][0] == parent)
                 chosen[v] = (value.T + rows).argmin(axis=1)
         return bound, chosen + self._starts[:, None]
 
-    def _excess(self, chosen: Ints, bound: Ints, offer: Callable[[Ints], None]) -> Floats:
-        """(D + 1, B) the subgradient: weights of the relaxed plan on every device, less 1. Offers plans that fit."""
+    def _excess(self, chosen: Ints, bound: Ints, offer: Callable[[Ints], None]) -> tuple[Floats, Floats]:
+        """The subgradient: (D + 1, B) weights of the relaxed plan on every device, less 1, and (R, B) excess of time.
+
+        Offers plans that fit, and makes rows of paths on which plans are late.
+        """
         c = self.c
         shape = len(c.capacity), self.B
         load, used = np.zeros(shape[0] * self.B), np.zeros(shape[0] * self.B)
@@ -232,15 +286,21 @@ class Pricing:
             load += np.bincount(cell, weight[chosen, self._nodes].ravel(), len(load))
             used += np.bincount(cell, c.share[chosen].ravel(), len(load))
         fits = (used.reshape(shape) <= c.capacity[:, None])[:-1].all(axis=0) & (bound < UNREACHABLE // 2)
+        late = np.zeros((0, self.B))
+        if c.rows.timed:
+            time, moved = c.time[chosen], c.moved(chosen)
+            fits &= c.rows.in_time(time, moved)
+            c.rows.add_late(time, moved)
+            late = c.rows.excess(time, moved)
         for b in np.flatnonzero(fits).tolist():
             offer(chosen[:, b])
         excess = load.reshape(shape) - 1.0
         excess[-1] = 0.0
-        return excess
+        return excess, late
 
     def _rent(self) -> Ints:
         """(B,) Σ ⌈λ⌉, and a tick more per price against the rounding of floats."""
-        return np.asarray((self.price + (self.price > 0)).sum(axis=0).astype(np.int64))
+        return np.asarray((self.price + (self.price > 0)).sum(axis=0).astype(np.int64)) + self.c.rows.rent(self.toll)
 
     def _marginals(self, passed: Passed) -> Ints:
         """(n, B) least relaxed cost with prices of any plan through an option, before the rent is taken off."""
@@ -257,7 +317,7 @@ class Pricing:
             up = passed.sent[v]
             assert up is not None
             rest = np.minimum(belief[parent] - up, UNREACHABLE)
-            down = _link(c, edge).send(rest, c.ends[edge][0] == parent)
+            down = passed.link(edge).send(rest, c.ends[edge][0] == parent)
             belief[v] = np.minimum(belief[v] + down, UNREACHABLE)
         total = np.sum([np.minimum(value, UNREACHABLE // len(least)) for value in least.values()], axis=0)
         others = [total - least[root[v]] for v in range(c.V)]
@@ -273,27 +333,3 @@ def no_split(candidates: Candidates, nodes: int) -> list[Ints]:
 def split_rows(c: Candidates, split: Sequence[Ints], keep: Bools) -> tuple[Ints, ...]:
     """The parts of a split that belong to the candidates in a mask."""
     return tuple(part[keep[c.of[c.ends[e][0]]]] for e, part in zip(c.forest.dropped, split, strict=True))
-
-
-def _link(candidates: Candidates, edge: int) -> Link:
-    link = candidates.links[edge]
-    assert link is not None
-    return link
-
-
-def _weights(candidates: Candidates, keep: Bools) -> Floats:
-    """(K, n) weights of a node's options on their devices, of those whose stage is not fixed yet; 0 for the others."""
-    c = candidates
-    fixed = np.zeros(len(keep), dtype=np.bool_)
-    for part in c.of:
-        fixed[part] = keep[part] & (keep[part].sum() == 1)
-    free = c.capacity.copy()
-    np.subtract.at(free, c.devices[:, fixed], c.share[fixed])
-    K, n = c.devices.shape
-    share = np.tile(c.share, K)
-    device = c.devices.ravel()
-    room = free[device]
-    binds = np.tile(keep & ~fixed, K) & (device < len(c.capacity) - 1) & (share > 0) & (share <= room)
-    weight = np.zeros(K * n)
-    weight[binds] = device_weights(share[binds], room[binds], device[binds], len(c.capacity))
-    return weight.reshape(K, n)

@@ -9,6 +9,7 @@ model). An option above the best known plan is in no better one.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -19,9 +20,11 @@ import numpy.typing as npt
 
 from iegopt.problem.arrays import Problem
 from iegopt.solvers.clock import Clock
+from iegopt.solvers.exact.compiled import kernels
 from iegopt.solvers.exact.messages import UNREACHABLE, Messages
+from iegopt.solvers.exact.passes import CompiledPasses
 
-__all__ = ["Forest", "Relaxation", "prune", "relaxation", "spanning_forest"]
+__all__ = ["Forest", "Relaxation", "kruskal", "prune", "relaxation", "relaxed_under", "spanning_forest"]
 
 Ints = npt.NDArray[np.int64]
 
@@ -56,6 +59,12 @@ class Relaxation:
         Ticks; no plan costs less. ``None`` where a stage has no allowed option.
     choice (V,)
         A plan that attains it in the relaxed problem; ``None`` likewise.
+    upward
+        Per stage (options,) the least relaxed cost of the stage's subtree with each option.
+    sent
+        Per stage the message to its parent, ``None`` at a root; empty where kernels send it again.
+    compiled
+        ``None`` where numpy does the work.
     """
 
     problem: Problem
@@ -65,27 +74,41 @@ class Relaxation:
     choice: Ints | None
     upward: tuple[Ints, ...]
     sent: tuple[Ints | None, ...]
+    compiled: CompiledPasses | None = None
+
+    @property
+    def core(self) -> str:
+        """``numba`` where compiled kernels did the work, else ``numpy``."""
+        return "numpy" if self.compiled is None else "numba"
 
     @cached_property
     def min_marginals(self) -> Ints:
         """(O,) ticks: a lower bound on every plan that uses the option; ``UNREACHABLE`` where it is not allowed."""
-        problem, messages, forest = self.problem, self.messages, self.forest
-        belief = list(self.upward)
-        best: dict[int, int] = {}
-        root: dict[int, int] = {}
+        problem, forest = self.problem, self.forest
+        marginals = self._beliefs()
+        part = [slice(a, b) for a, b in pairwise(self.messages.ptr)]
+        best = {v: int(marginals[part[v]].min()) for v in forest.order if forest.parent[v] < 0}
+        if len(best) > 1:
+            total, root = sum(best.values()), dict[int, int]()
+            for v in forest.order:
+                root[v] = root.get(forest.parent[v], v)
+                marginals[part[v]] += total - best[root[v]]
+        np.copyto(marginals, UNREACHABLE, where=~problem.allowed)
+        return marginals
+
+    def _beliefs(self) -> Ints:
+        """(O,) the least cost of every option's tree with it: messages from the parents down."""
+        if self.compiled is not None:
+            return self.compiled.backward()
+        messages, forest = self.messages, self.forest
+        belief: Ints = np.concatenate(self.upward)
+        at = [belief[a:b] for a, b in pairwise(messages.ptr)]
         for v in forest.order:
-            parent = forest.parent[v]
-            root[v] = v if parent < 0 else root[parent]
-            if parent < 0:
-                best[v] = int(belief[v].min())
-                continue
-            up = self.sent[v]
-            assert up is not None
-            rest = np.minimum(belief[parent] - up, UNREACHABLE)
-            belief[v] = belief[v] + messages.send(forest.edge[v], rest, messages.source[forest.edge[v]] == parent)
-        total = sum(best.values())
-        marginals = np.concatenate([belief[v] + (total - best[root[v]]) for v in range(problem.V)])
-        return np.where(problem.allowed, marginals, UNREACHABLE)
+            parent, edge, up = forest.parent[v], forest.edge[v], self.sent[v]
+            if up is not None:
+                rest = np.minimum(at[parent] - up, UNREACHABLE)
+                at[v] += messages.send(edge, rest, messages.source[edge] == parent)
+        return belief
 
     def prune(self, upper_bound: int) -> npt.NDArray[np.bool_]:
         """(O,) the options that a plan of at most ``upper_bound`` ticks can use."""
@@ -101,20 +124,31 @@ def relaxation(problem: Problem, clock: Clock | None = None) -> Relaxation | Non
 
     ``None`` where the clock ends first.
     """
-    allowed = problem.allowed
-    if clock is not None and clock.left <= 0:
-        return None
     messages = Messages(problem)
     forest = spanning_forest(problem)
+    return relaxed_under(problem, messages, forest, problem.options.cost, clock)
+
+
+def relaxed_under(
+    problem: Problem, messages: Messages, forest: Forest, cost: Ints, clock: Clock | None = None
+) -> Relaxation | None:
+    """The relaxation with other costs (O,) of the options; ``None`` where the clock ends first."""
     if clock is not None and clock.left <= 0:
         return None
-    theta = np.where(allowed, problem.options.cost, UNREACHABLE)
+    theta = np.where(problem.allowed, cost, UNREACHABLE)
     ptr = messages.ptr
     upward = [theta[a:b] for a, b in pairwise(ptr)]
     sent: list[Ints | None] = [None] * problem.V
     filled = min(map(len, upward), default=1) > 0
     if not filled or (problem.V and np.minimum.reduceat(theta, ptr[:-1]).max() >= UNREACHABLE):
         return Relaxation(problem, messages, forest, None, None, tuple(upward), tuple(sent))
+    core = kernels()
+    if core is not None and not messages.dense:
+        compiled = CompiledPasses(core, messages, forest, theta)
+        if not compiled.forward(clock):
+            return None
+        bound, choice = compiled.choose()
+        return Relaxation(problem, messages, forest, bound, choice, compiled.upward(), (), compiled)
     for v in reversed(forest.order):
         if clock is not None and clock.left <= 0:
             return None
@@ -143,9 +177,15 @@ def prune(problem: Problem, upper_bound: int) -> npt.NDArray[np.bool_]:
 
 
 def spanning_forest(problem: Problem) -> Forest:
-    """Spanning forest of the heaviest edges (bytes · weight); Kruskal. Edges of weight 0 cost nothing: left out."""
+    """Spanning forest of the heaviest edges (bytes · weight). Edges of weight 0 cost nothing: left out."""
     edges = problem.edges
-    source, target = edges.source.tolist(), edges.target.tolist()
+    ends = list(zip(edges.source.tolist(), edges.target.tolist(), strict=True))
+    return kruskal(problem, ends, np.where(edges.weight == 0, -1.0, edges.bytes * edges.weight))
+
+
+def kruskal(problem: Problem, ends: Sequence[tuple[int, int]], weight: npt.ArrayLike) -> Forest:
+    """Spanning forest of the heaviest pairs of stages; those of negative weight are left out (Kruskal, 1956)."""
+    weights = np.asarray(weight, dtype=np.float64)
     leader = list(range(problem.V))
 
     def find(v: int) -> int:
@@ -156,10 +196,10 @@ def spanning_forest(problem: Problem) -> Forest:
 
     neighbours: list[list[tuple[int, int]]] = [[] for _ in range(problem.V)]
     dropped: list[int] = []
-    for e in np.argsort(-edges.bytes * edges.weight, kind="stable").tolist():
-        if edges.weight[e] == 0:
+    for e in np.argsort(-weights, kind="stable").tolist():
+        if weights[e] < 0:
             continue
-        u, v = source[e], target[e]
+        u, v = ends[e]
         a, b = find(u), find(v)
         if a == b:
             dropped.append(e)

@@ -44,7 +44,10 @@ class TreeSolver:
 
     def solve(self, problem: Problem, params: Params, hint: npt.NDArray[np.int64] | None) -> Result:
         start = time.perf_counter()
-        return relaxed_result(relaxation(problem), self.name, start)
+        relaxed = relaxation(problem)
+        if params.log is not None:
+            params.log(f"messages by {relaxed.core}")
+        return relaxed_result(relaxed, self.name, start)
 
 
 def relaxed_result(relaxed: Relaxation, solver: str, start: float) -> Result:

@@ -12,14 +12,16 @@ Everything here depends on the ``Topology`` alone and is kept as long as it live
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from weakref import WeakKeyDictionary
 
 import numpy as np
+import numpy.ma  # np.unique loads it when first called: 20 ms of the first deadline
 import numpy.typing as npt
 
 from iegopt.problem.topology import WAN, Topology
 
-__all__ = ["Level", "TreeIndex", "tree_index"]
+__all__ = ["FlatTree", "Level", "TreeIndex", "has_tree_index", "tree_index"]
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -68,12 +70,79 @@ class Level:
 
 
 @dataclass(frozen=True, eq=False)
+class FlatTree:
+    """The N nodes of the tree as one sequence: the sites in tree order, then the groups of every kept level.
+
+    Attributes
+    ----------
+    child (N + 1,)
+        First child of every group, the children of group g being the nodes ``child[g]:child[g + 1]``; 0 for sites.
+    up, link (N,)
+        Group of every node (the root's own for the root); number of a group's link through all levels, 0 for sites.
+    first, last (N,)
+        The sites below every node, as a slice.
+    base (levels + 2,)
+        Where the nodes of every level start, the sites being the first, closed by N.
+    """
+
+    child: Ints
+    up: Ints
+    link: Ints
+    first: Ints
+    last: Ints
+    base: Ints
+
+
+@dataclass(frozen=True, eq=False)
 class TreeIndex:
-    """Levels from the lowest up, and ``position`` (S,) of every site in tree order; ``in_order``: its own number."""
+    """The layout of a topology.
+
+    Attributes
+    ----------
+    position (S,)
+        Of every site, in tree order; ``in_order``: its own number.
+    levels
+        From the lowest up.
+    offsets
+        Where the links of every level start when all levels are counted through, closed by their number R.
+    latency, seconds_per_byte (R,)
+        Of those links.
+    widths
+        Widths above 1 of gangs whose shards move in parallel.
+    """
 
     position: Ints
     in_order: bool
     levels: tuple[Level, ...]
+    offsets: tuple[int, ...]
+    latency: Floats
+    seconds_per_byte: Floats
+    widths: tuple[int, ...]
+
+    @cached_property
+    def flat(self) -> FlatTree:
+        sites = len(self.position)
+        counts = [sites, *(len(level.start) for level in self.levels)]
+        base = np.concatenate([[0], np.cumsum(counts)])
+        nodes = int(base[-1])
+        own = np.arange(sites)
+        child, link = np.zeros(nodes + 1, dtype=np.int64), np.zeros(nodes, dtype=np.int64)
+        up = np.full(nodes, nodes - 1)
+        first, last = [own], [own + 1]
+        for i, level in enumerate(self.levels):
+            here, below = slice(base[i + 1], base[i + 2]), slice(base[i], base[i + 1])
+            child[here] = base[i] + level.start
+            up[below] = base[i + 1] + level.parent
+            link[here] = self.offsets[i] + (np.arange(len(level.start)) if len(level.latency) > 1 else 0)
+            first.append(level.first[:-1])
+            last.append(level.first[1:])
+        child[nodes] = nodes - 1
+        return FlatTree(child, up, link, np.concatenate(first), np.concatenate(last), base)
+
+
+def has_tree_index(topology: Topology) -> bool:
+    """Whether the layout of a topology is at hand."""
+    return topology in _kept
 
 
 def tree_index(topology: Topology) -> TreeIndex:
@@ -125,7 +194,16 @@ def _build(topology: Topology) -> TreeIndex:
             )
         )
         below, count = of_site, groups
-    return TreeIndex(position, bool((position == sites).all()), tuple(levels))
+    width = topology.shard_width
+    return TreeIndex(
+        position=position,
+        in_order=bool((position == sites).all()),
+        levels=tuple(levels),
+        offsets=tuple(np.cumsum([0] + [len(level.latency) for level in levels]).tolist()),
+        latency=np.concatenate([level.latency for level in levels] or [np.zeros(0)]),
+        seconds_per_byte=np.concatenate([level.seconds_per_byte for level in levels] or [np.zeros(0)]),
+        widths=tuple(np.unique(width[width > 1]).tolist()),
+    )
 
 
 def _regular(children: Ints) -> int:

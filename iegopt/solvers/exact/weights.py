@@ -9,6 +9,10 @@ Three stages of 0.27, 0.55 and 0.9 of a device weigh 1/3, 2/3 and 1 under u_3: w
 row leaves a tenth of the device to fractions. Every device takes the function under which the stages that may use it
 weigh most together.
 
+Model weights that stages share count once on a device. A stage takes an equal part of them, one of as many as there are
+stages that may use them: together they take no more than the whole, however many do. A stage whose option is fixed has
+brought them for all the others.
+
 Source: Fekete & Schepers, New classes of fast lower bounds for bin packing problems, Math. Programming 91 (2001).
 """
 
@@ -17,10 +21,13 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["MOST_PARTS", "device_weights"]
+from iegopt.solvers.exact.candidates import Candidates
+
+__all__ = ["MOST_PARTS", "device_weights", "node_weights"]
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
+Bools = npt.NDArray[np.bool_]
 
 MOST_PARTS = 12
 """Largest k that is tried."""
@@ -51,3 +58,49 @@ def device_weights(share: Ints, free: Ints, device: Ints, devices: int) -> Float
             weight = np.where(better[device], rounded, weight)
             most = np.where(better, total, most)
     return np.minimum(weight, 1.0)
+
+
+def node_weights(c: Candidates, keep: Bools, strengthened: bool = True) -> Floats:
+    """(K, n) weights of a node's options on their devices, of those whose stage is not fixed yet; 0 for the others.
+
+    Parameters
+    ----------
+    keep (n,)
+        Options of the node.
+    strengthened
+        By dual feasible functions; else the parts of free memory.
+    """
+    fixed = np.zeros(len(keep), dtype=np.bool_)
+    for part in c.of:
+        fixed[part] = keep[part] & (keep[part].sum() == 1)
+    free = c.capacity.copy()
+    np.subtract.at(free, c.devices[:, fixed], c.share[fixed])
+    need = c.share
+    if (c.weight_key >= 0).any():
+        need = need + _parts_of_weights(c, keep, fixed, free)
+    K, n = c.devices.shape
+    share = np.tile(need, K)
+    device = c.devices.ravel()
+    room = free[device]
+    binds = np.tile(keep & ~fixed, K) & (device < len(c.capacity) - 1) & (share > 0) & (share <= room)
+    weight = np.zeros(K * n)
+    if strengthened:
+        weight[binds] = device_weights(share[binds], room[binds], device[binds], len(c.capacity))
+    else:
+        weight[binds] = share[binds] / room[binds]
+    return weight.reshape(K, n)
+
+
+def _parts_of_weights(c: Candidates, keep: Bools, fixed: Bools, free: Ints) -> Ints:
+    """(n,) what every option takes of its shared weights; those that fixed stages bring are taken from ``free``."""
+    brought = np.flatnonzero(fixed & (c.weight_key >= 0))
+    keys, first = np.unique(c.weight_key[brought], return_index=True)
+    np.subtract.at(free, c.devices[:, brought[first]], c.weight_share[brought[first]])
+    part = np.zeros(len(keep), dtype=np.int64)
+    open_ = np.flatnonzero(keep & ~fixed & (c.weight_key >= 0) & ~np.isin(c.weight_key, keys))
+    if open_.size:
+        stage = np.repeat(np.arange(c.V), [of.stop - of.start for of in c.of])[open_]
+        key, index = np.unique(c.weight_key[open_], return_inverse=True)
+        users = np.bincount(np.unique(np.stack([index, stage]), axis=1)[0], minlength=len(key))
+        part[open_] = c.weight_share[open_] // users[index]
+    return part

@@ -1,7 +1,9 @@
 """The objective of the mixed-integer programme, in floats of a size that a simplex can stand.
 
 Each stage's cheapest option is taken out as a constant and the rest is divided so that the largest coefficient is 1e6.
-Bounds come back with a tolerance: a simplex is exact to about 1e-9 of its numbers, we allow 1e-7.
+Where all are multiples of a grain of ticks, and few enough of them, that is the divisor: an engine then sees whole
+numbers and rounds its bounds up to them. Bounds come back with a tolerance: a simplex is exact to about 1e-9 of its
+numbers, we allow 1e-7.
 """
 
 from __future__ import annotations
@@ -22,12 +24,16 @@ TOLERANCE = 1e-7
 
 @dataclass(frozen=True)
 class Objective:
-    """ticks = ``constant`` + ``unit`` · Σ ``coefficient``·column; ``least`` is the bound by signs alone."""
+    """ticks = ``constant`` + ``unit`` · Σ ``coefficient``·column; ``least`` is the bound by signs alone.
+
+    Every plan is worth a multiple of ``grain`` ticks above ``constant``.
+    """
 
     coefficient: dict[int, float]
     constant: int
     unit: float
     least: int
+    grain: int
 
     def bound_ticks(self, value: float) -> int:
         """A dual bound of the programme as a proven bound in ticks, less the tolerance."""
@@ -35,7 +41,7 @@ class Objective:
             return self.least
         above = value * self.unit
         slack = TOLERANCE * (abs(above) + self.unit)
-        return max(self.least, self.constant + math.ceil(above - slack))
+        return max(self.least, self.constant + math.ceil((above - slack) / self.grain) * self.grain)
 
 
 def minimise(variables: Variables, edges: Sequence[EdgeColumns], penalties: Sequence[tuple[int, int]]) -> Objective:
@@ -51,6 +57,8 @@ def minimise(variables: Variables, edges: Sequence[EdgeColumns], penalties: Sequ
         ticks |= {variables.x[o]: c for o, c in zip(own.tolist(), (cost[own] - cheapest).tolist(), strict=True) if c}
     ticks |= {d.column: d.cost for edge in edges for d in edge.due if d.cost}
     ticks |= {column: penalty for column, penalty in penalties if penalty}
-    unit = max(1.0, max(map(abs, ticks.values()), default=0) / LARGEST)
+    grain = math.gcd(*ticks.values()) or 1
+    largest = max(map(abs, ticks.values()), default=0)
+    unit = float(grain) if largest <= LARGEST * grain else largest / LARGEST
     least = constant + sum(c for c in ticks.values() if c < 0)
-    return Objective({column: c / unit for column, c in ticks.items()}, constant, unit, least)
+    return Objective({column: c / unit for column, c in ticks.items()}, constant, unit, least, grain)

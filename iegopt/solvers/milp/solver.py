@@ -19,7 +19,7 @@ from iegopt.solvers.milp import constraints
 from iegopt.solvers.milp.backends import Engine, solve
 from iegopt.solvers.milp.objective import Objective, minimise
 from iegopt.solvers.milp.variables import Variables
-from iegopt.solvers.result import Params, Result
+from iegopt.solvers.result import Params, Result, unheard
 from iegopt.solvers.surcharges import allowed_of, edge_terms
 
 __all__ = ["run_cbc", "run_highs"]
@@ -27,19 +27,17 @@ __all__ = ["run_cbc", "run_highs"]
 Ints = npt.NDArray[np.int64]
 
 
-def run_highs(problem: Problem, params: Params, hint: Ints | None, report: Report | None = None) -> Result:
+def run_highs(problem: Problem, params: Params, hint: Ints | None, report: Report = unheard) -> Result:
     """Solve with HiGHS in this process; ``report`` receives plans and bounds as they are known."""
     return _run("HiGHS", "milp", problem, params, hint, report)
 
 
-def run_cbc(problem: Problem, params: Params, hint: Ints | None, report: Report | None = None) -> Result:
+def run_cbc(problem: Problem, params: Params, hint: Ints | None, report: Report = unheard) -> Result:
     """Solve with CBC, a process of its own that PuLP starts."""
     return _run("CBC", "milp-cbc", problem, params, hint, report)
 
 
-def _run(
-    engine: Engine, name: str, problem: Problem, params: Params, hint: Ints | None, report: Report | None
-) -> Result:
+def _run(engine: Engine, name: str, problem: Problem, params: Params, hint: Ints | None, report: Report) -> Result:
     began = time.perf_counter()
     best = Incumbent(problem, name, hint, report)
     empty = no_option(problem)

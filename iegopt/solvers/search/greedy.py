@@ -21,8 +21,8 @@ from iegopt.solvers.evaluate import feasible, objective
 from iegopt.solvers.exact.messages import UNREACHABLE, Messages
 from iegopt.solvers.exact.relaxation import Forest, Relaxation, relaxation
 from iegopt.solvers.exact.tree import relaxed_result
-from iegopt.solvers.result import Params, Result, Status
-from iegopt.solvers.search.outcome import outcome
+from iegopt.solvers.result import Params, Result, Status, unheard
+from iegopt.solvers.search.outcome import outcome, relaxation_proof
 from iegopt.solvers.search.repair import repair
 from iegopt.solvers.search.state import State
 from iegopt.solvers.timed.solve import solve_timed
@@ -57,6 +57,7 @@ class GreedySolver:
         best = usable_hint(problem, hint)
         for plan in first_plans(relaxed, clock, random.Random(params.seed), params.check):
             best = plan if best is None else min(best, plan, key=lambda each: each[0])
+            params.report(best[1], relaxed.bound, relaxation_proof(relaxed))
         return outcome(relaxed, best, self.name, clock, "best of the constructions")
 
 
@@ -69,7 +70,7 @@ def plan_without_time(problem: Problem, params: Params, hint: Ints | None) -> In
         return hint
     plain = dataclasses.replace(problem, makespan_weight=0.0, no_overlap=False, peak_memory=False)
     limit = 1.0 if params.time_limit is None else min(1.0, 0.1 * params.time_limit)
-    return GreedySolver().solve(plain, dataclasses.replace(params, time_limit=limit), None).choice
+    return GreedySolver().solve(plain, dataclasses.replace(params, time_limit=limit, report=unheard), None).choice
 
 
 def first_plans(relaxed: Relaxation, clock: Clock, rng: random.Random, check: bool) -> Iterator[Best]:

@@ -3,7 +3,7 @@
 Descend by shifts, then swaps and gatherings (variable neighbourhood descent); kick a few connected stages to other good
 options, even ones that overload a device; repair; descend from what was touched; keep the result where it is
 not much worse (threshold accepting), else go back. Where no first plan is feasible, the repair walk is restarted from
-new starts until one is.
+new starts until one is. Problems of few options, where only memory couples the stages, go to tabu search (``tabu.py``).
 
 Source: Lourenço, Martin, Stützle, Iterated local search, Handbook of Metaheuristics (2003).
 """
@@ -20,12 +20,13 @@ from iegopt.problem.arrays import Problem
 from iegopt.solvers.clock import Clock
 from iegopt.solvers.exact.relaxation import Relaxation, relaxation
 from iegopt.solvers.exact.tree import relaxed_result
-from iegopt.solvers.result import Params, Result, Status
+from iegopt.solvers.result import Params, Report, Result, Status, unheard
 from iegopt.solvers.search.greedy import Best, construct, first_plans, plan_without_time, usable_hint
 from iegopt.solvers.search.moves import Move, best_shift, cheapest_by_site, gathers, swaps
-from iegopt.solvers.search.outcome import outcome
+from iegopt.solvers.search.outcome import outcome, relaxation_proof
 from iegopt.solvers.search.repair import repair
 from iegopt.solvers.search.state import State
+from iegopt.solvers.search.tabu import TabuSearch, tabu_reason
 from iegopt.solvers.timed.solve import solve_timed
 
 __all__ = ["LocalSolver", "improve", "search_feasible"]
@@ -59,11 +60,16 @@ class LocalSolver:
         best = usable_hint(problem, hint)
         for plan in first_plans(relaxed, clock, rng, params.check):
             best = plan if best is None else min(best, plan, key=lambda each: each[0])
+            params.report(best[1], relaxed.bound, relaxation_proof(relaxed))
+        if tabu_reason(problem, problem.allowed) is None:
+            tabu = TabuSearch(problem, problem.allowed, best, params.seed, params.check, params.report)
+            tabu.run(clock, relaxed.bound)
+            return outcome(relaxed, tabu.best, self.name, clock, f"{tabu.steps} steps of tabu search")
         if best is None:
             best = search_feasible(relaxed, clock, rng, params.check)
         rounds = 0
         if best is not None:
-            best, rounds = improve(relaxed, best, clock, rng, params.check)
+            best, rounds = improve(relaxed, best, clock, rng, params.check, params.report)
         return outcome(relaxed, best, self.name, clock, f"{rounds} kicks")
 
 
@@ -81,8 +87,13 @@ def search_feasible(relaxed: Relaxation, clock: Clock, rng: random.Random, check
     return None
 
 
-def improve(relaxed: Relaxation, best: Best, clock: Clock, rng: random.Random, check: bool) -> tuple[Best, int]:
-    """Search from a feasible plan until the clock ends or the bound is met; returns the best plan and the kicks."""
+def improve(
+    relaxed: Relaxation, best: Best, clock: Clock, rng: random.Random, check: bool, report: Report = unheard
+) -> tuple[Best, int]:
+    """Search from a feasible plan until the clock ends or the bound is met; returns the best plan and the kicks.
+
+    ``report`` receives every better plan.
+    """
     problem, bound = relaxed.problem, relaxed.bound
     state = State(problem, relaxed.messages, check)
     kicks = 0
@@ -95,6 +106,7 @@ def improve(relaxed: Relaxation, best: Best, clock: Clock, rng: random.Random, c
     begun, length = clock.seconds, max(clock.left, 1e-9)
     if state.value < best[0]:
         best = state.value, state.plan()
+        report(best[1], None, None)
     while clock.left > 0 and best[0] != bound and problem.V > 0:
         kicks += 1
         before, before_value = state.plan(), state.value
@@ -104,6 +116,7 @@ def improve(relaxed: Relaxation, best: Best, clock: Clock, rng: random.Random, c
             neighbourhood.descend(touched, clock)
             if state.value < best[0]:
                 best = state.value, state.plan()
+                report(best[1], None, None)
         slack = _SLACK * max(0.0, 1.0 - (clock.seconds - begun) / length) * rng.random()
         if not fine or state.value > before_value + slack * abs(before_value):
             state.adopt(before)
@@ -154,6 +167,8 @@ class _Neighbourhood:
         """Make the first improving swap or gathering of a stage; returns the stages moved."""
         state = self.state
         for swap in swaps(state, stage, self.at_site):
+            if clock.left <= 0:
+                return ()
             if _better(state, swap):
                 return swap.stages
         site = state.problem.options.site

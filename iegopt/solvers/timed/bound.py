@@ -8,7 +8,7 @@ bound and the weighted makespan's add up; so do an option's min-marginal and the
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -16,40 +16,52 @@ import numpy.typing as npt
 from iegopt.problem.arrays import Problem
 from iegopt.solvers.exact.relaxation import Relaxation
 
-__all__ = ["MakespanBound", "makespan_bound", "surviving"]
+__all__ = ["MakespanBound", "surviving"]
 
 Ints = npt.NDArray[np.int64]
 
 
-@dataclass(frozen=True, eq=False)
 class MakespanBound:
-    """Ticks: ``least`` is no more than any makespan; ``head`` and ``tail`` (V,) the least before and after a stage."""
+    """Ticks: ``least`` is no more than any makespan; ``head`` and ``tail`` (V,) the least before and after a stage.
 
-    least: int
-    head: Ints
-    tail: Ints
+    Over the allowed options; every stage has one.
+    """
 
+    def __init__(self, problem: Problem) -> None:
+        options = problem.options
+        time = np.where(problem.allowed, options.time, np.iinfo(np.int64).max)
+        shortest: list[int] = np.minimum.reduceat(time, options.ptr[:-1]).tolist() if problem.V else []
+        head, tail = [0] * problem.V, [0] * problem.V
+        outgoing: list[list[int]] = [[] for _ in range(problem.V)]
+        for u, v in zip(problem.edges.source.tolist(), problem.edges.target.tolist(), strict=True):
+            outgoing[u].append(v)
+        order = problem.order.tolist()
+        for v in order:
+            for w in outgoing[v]:
+                head[w] = max(head[w], head[v] + shortest[v])
+        for v in reversed(order):
+            for w in outgoing[v]:
+                tail[v] = max(tail[v], shortest[w] + tail[w])
+        self._problem = problem
+        self.shortest: Ints = np.array(shortest, dtype=np.int64)
+        """(V,) the least time of every stage."""
+        self.head: Ints = np.array(head, dtype=np.int64)
+        self.tail: Ints = np.array(tail, dtype=np.int64)
 
-def makespan_bound(problem: Problem) -> MakespanBound:
-    """The bound over the allowed options; every stage has one."""
-    options, edges = problem.options, problem.edges
-    time = np.where(problem.allowed, options.time, np.iinfo(np.int64).max)
-    least = np.minimum.reduceat(time, options.ptr[:-1])
-    head, tail = np.zeros(problem.V, dtype=np.int64), np.zeros(problem.V, dtype=np.int64)
-    order = problem.order.tolist()
-    for v in order:
-        for w in edges.target[edges.source == v].tolist():
-            head[w] = max(head[w], head[v] + least[v])
-    for v in reversed(order):
-        for w in edges.target[edges.source == v].tolist():
-            tail[v] = max(tail[v], least[w] + tail[w])
-    bound = int((head + least + tail).max(initial=0))
-    if problem.no_overlap:
-        bound = max(bound, _work_bound(problem, head, tail))
-    if _transfers_are_instant(problem):
-        unit = max(1, int(np.gcd.reduce(options.time[problem.allowed], initial=0)))
-        bound = -(-bound // unit) * unit
-    return MakespanBound(bound, head, tail)
+    @cached_property
+    def path(self) -> int:
+        """The longest path of least times."""
+        return int((self.head + self.shortest + self.tail).max(initial=0))
+
+    @cached_property
+    def least(self) -> int:
+        problem, bound = self._problem, self.path
+        if problem.no_overlap:
+            bound = max(bound, _work_bound(problem, self.head, self.tail))
+        if _transfers_are_instant(problem):
+            unit = max(1, int(np.gcd.reduce(problem.options.time[problem.allowed], initial=0)))
+            bound = -(-bound // unit) * unit
+        return bound
 
 
 def surviving(relaxed: Relaxation, bound: MakespanBound, best: int) -> npt.NDArray[np.bool_]:

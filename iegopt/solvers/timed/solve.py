@@ -13,15 +13,18 @@ from iegopt.problem.arrays import Problem
 from iegopt.problem.restrict import restrict
 from iegopt.solvers.clock import Clock
 from iegopt.solvers.cpsat import CpSat
-from iegopt.solvers.evaluate import feasible
 from iegopt.solvers.exact.elimination import eliminate
 from iegopt.solvers.exact.relaxation import Relaxation, relaxation
 from iegopt.solvers.exact.tree import relaxed_result
-from iegopt.solvers.incumbent import no_option
+from iegopt.solvers.incumbent import no_option, of_restricted
 from iegopt.solvers.killable import run_killable
 from iegopt.solvers.result import OPTIMALITY_GAP, Params, Result, Status, relative_gap
-from iegopt.solvers.timed.bound import MakespanBound, makespan_bound, surviving
-from iegopt.solvers.timed.search import Found, Pricer, construct, improve
+from iegopt.solvers.search.quick import quick_plan
+from iegopt.solvers.seconds import relaxation_seconds
+from iegopt.solvers.timed.bound import MakespanBound, surviving
+from iegopt.solvers.timed.pricer import Found
+from iegopt.solvers.timed.search import improve
+from iegopt.solvers.timed.start import Start
 from iegopt.solvers.timetable import timetable
 
 __all__ = ["BOUND_PROOF", "solve_timed"]
@@ -30,12 +33,20 @@ Ints = npt.NDArray[np.int64]
 
 BOUND_PROOF = "relaxation and least makespan"
 
-_SEARCH_SHARE, _SEARCH_MOST = 0.3, 2.0
+_SEARCH_SHARE, _SEARCH_MOST = 0.4, 4.0
 """Share of the time left, and seconds at most, for local search before the engine."""
 _ELIMINATION_SHARE = 0.2
 """Share of the time left that elimination may take on a graph with cycles."""
-_PATIENCE = 100
-"""Moves per stage without a better plan, after which the engine has its turn."""
+_MOVES = 2e-5
+"""Seconds a stage that must be left for local search to be worth the start."""
+_WORK_BOUND = 2e-5
+"""Seconds a stage that must be left for the bound by work."""
+_ELIMINATION_NEEDS = 10
+"""Times as much as the relaxation that must be left for it."""
+_PATIENCE, _STEPS = 100, 4000
+"""Plans per stage without a better plan, after which the engine has its turn: of local search, of the compiled walk."""
+_SHORT = 0.005
+"""Seconds left up to which the compiled walk comes before any bound."""
 _ENGINE_NEEDS = 0.4
 """Seconds that must be left for an engine to be worth the start."""
 _ENGINE_GRACE = 0.1
@@ -54,47 +65,72 @@ def solve_timed(
     search, engine
         Whether local search, and CP-SAT after it, follow the construction.
     """
-    relaxed = relaxation(problem, clock)
-    if relaxed is None:
-        return _before_relaxation(problem, solver, clock)
-    if relaxed.bound is None:
-        return relaxed_result(relaxed, solver, clock.start)
+    empty = no_option(problem)
+    if empty is not None:
+        return Result(Status.INFEASIBLE, None, None, None, "no option", solver, clock.seconds, empty)
+    start = Start(problem, params, clock, walks=search)
+    if start.best.broken > 0:
+        start.take(_without_time(problem, clock))
+    if start.walks and clock.left < _SHORT:
+        start.walk(clock, 0, None)
+    needs = relaxation_seconds(problem)
+    relaxed = relaxation(problem, clock) if clock.left > needs else None
+    if relaxed is None or relaxed.bound is None:
+        return _before_relaxation(start, solver, clock)
     proven = _proven(relaxed, solver, clock)
     if proven is not None:
         return proven
-    bound = makespan_bound(problem)
-    price = Pricer(problem)
-    least, proof = relaxed.bound + problem.makespan_cost(bound.least), BOUND_PROOF
-    plans = [construct(price, bound, eager=False), construct(price, bound, eager=True)]
-    plans += [price(np.asarray(c, dtype=np.int64)) for c in (hint, relaxed.choice) if _usable(problem, c)]
-    best = min(plans, key=lambda plan: (plan.broken, plan.value))
-    if search and relaxed.forest.dropped and best.broken == 0:
+    start.take(hint)
+    start.take(relaxed.choice)
+    if not start.walks:
+        start.construct()
+    bound, best = start.bound, start.best
+    shortest = bound.least if clock.left > _WORK_BOUND * problem.V else bound.path
+    least, proof = relaxed.bound + problem.makespan_cost(shortest), BOUND_PROOF
+    if search and clock.left > _ELIMINATION_NEEDS * needs and relaxed.forest.dropped and best.broken == 0:
         mask = surviving(relaxed, bound, best.value)
         found = eliminate(problem, mask, clock.slice(_ELIMINATION_SHARE * clock.left))
         if found is not None:
             known = min(found.value + problem.makespan_cost(bound.least), best.value)
             least, proof = max((least, proof), (known, "elimination and least makespan"))
-            best = min(best, price(found.choice), key=lambda plan: (plan.broken, plan.value))
-    note = "list scheduling"
-    if search:
+            start.take(found.choice)
+            best = start.best
+    params.report(best.choice if best.broken == 0 else None, least, proof, _start_times(problem, best))
+    note = start.note
+    if search and clock.left > _MOVES * problem.V:
         share = min(_SEARCH_SHARE * clock.left, _SEARCH_MOST) if engine and clock.left > _ENGINE_NEEDS else clock.left
-        patience = _PATIENCE * problem.V if engine else None
-        best, moves = improve(price, best, clock.slice(share), random.Random(params.seed), least, patience)
-        note = f"list scheduling; {moves} moves of local search"
+        if start.walks:
+            start.walk(clock.slice(share), least, _STEPS * problem.V if engine else None, params.report)
+            best, note = start.best, start.note
+        else:
+            patience = _PATIENCE * problem.V if engine else None
+            best, count = improve(
+                start.price, start.builder, start.ranks, best, clock.slice(share), random.Random(params.seed), least,
+                patience, params.report,
+            )  # fmt: skip
+            note = f"{note}; {count} plans of local search"
     done = _result(problem, best, (least, proof), solver, clock, note)
     if engine and done.status is not Status.OPTIMAL and clock.left > _ENGINE_NEEDS:
         return _with_engine(relaxed, bound, done, params, clock)
     return done
 
 
-def _before_relaxation(problem: Problem, solver: str, clock: Clock) -> Result:
-    """A list schedule where the clock ended before anything was proven about cost."""
-    empty = no_option(problem)
-    if empty is not None:
-        return Result(Status.INFEASIBLE, None, None, None, "no option", solver, clock.seconds, empty)
-    best = construct(Pricer(problem), makespan_bound(problem), eager=True)
-    note = "list scheduling; the time limit came before the relaxation was solved"
-    return _result(problem, best, None, solver, clock, note)
+def _without_time(problem: Problem, clock: Clock) -> Ints | None:
+    """A quick plan for the problem as if memory were a sum and nothing else depended on time."""
+    plain = dataclasses.replace(problem, makespan_weight=0.0, no_overlap=False, peak_memory=False)
+    found = quick_plan(plain, clock)
+    return None if found is None else found[1]
+
+
+def _before_relaxation(start: Start, solver: str, clock: Clock) -> Result:
+    """A list schedule where the clock ended before more was proven than what the cheapest options cost."""
+    problem = start.price.problem
+    options = problem.options
+    cost = np.where(problem.allowed, options.cost, np.iinfo(np.int64).max)
+    least = sum(np.minimum.reduceat(cost, options.ptr[:-1]).tolist())
+    known = least + problem.makespan_cost(start.bound.path), "cheapest options and longest path"
+    note = f"{start.note}; no time for the relaxation"
+    return _result(problem, start.best, known, solver, clock, note)
 
 
 def _proven(relaxed: Relaxation, solver: str, clock: Clock) -> Result | None:
@@ -107,20 +143,21 @@ def _proven(relaxed: Relaxation, solver: str, clock: Clock) -> Result | None:
     return dataclasses.replace(found, start=timetable(relaxed.problem, found.choice).start)
 
 
-def _usable(problem: Problem, choice: Ints | None) -> bool:
-    return choice is not None and bool(problem.allowed[choice].all())
-
-
 def _result(
     problem: Problem, best: Found, known: tuple[int, str] | None, solver: str, clock: Clock, note: str
 ) -> Result:
     least, proof = (None, None) if known is None else known
-    start = best.table.start if problem.no_overlap else None
-    if best.broken > 0 or not feasible(problem, best.choice, start):
+    start = _start_times(problem, best)
+    if best.broken > 0:
         note = f"no feasible plan found: {note}"
         return Result(Status.UNKNOWN, None, None, least, proof, solver, clock.seconds, note)
     status = _status(best.value, least)
     return Result(status, best.choice, best.value, least, proof, solver, clock.seconds, note, start=start)
+
+
+def _start_times(problem: Problem, plan: Found) -> Ints | None:
+    """Start times where they are part of an answer."""
+    return plan.table.start if problem.no_overlap else None
 
 
 def _with_engine(relaxed: Relaxation, bound: MakespanBound, done: Result, params: Params, clock: Clock) -> Result:
@@ -137,7 +174,8 @@ def _with_engine(relaxed: Relaxation, bound: MakespanBound, done: Result, params
         return dataclasses.replace(done, seconds=clock.seconds, note=f"{note}; no cpsat: {reason}")
     grace = round(_ENGINE_GRACE * clock.left, 2)
     hint = None if done.choice is None else np.searchsorted(kept, done.choice)
-    inner = dataclasses.replace(params, time_limit=clock.left - grace)
+    told = of_restricted(params.report, kept)
+    inner = dataclasses.replace(params, time_limit=clock.left - grace, report=told)
     try:
         found = run_killable("iegopt.solvers.cpsat.solver:run", small, inner, hint, solver="cpsat", grace=grace)
     except BackendError as error:

@@ -1,0 +1,219 @@
+"""Answers by their deadline: 1, 5, 20 and 100 ms on mixed instances of up to 50 stages on 1,024 sites.
+
+Three of four instances are problems of the generated families (every memory, with and without gangs) for
+``iegopt.solve``; every fourth is a request for ``Planner.plan`` on a cluster whose devices are loaded anew each time:
+another graph, another size, its verified plan or reason out; "again" is the same request once more. All count from the
+call to its return. An answer is late by more than 10 % of the deadline or 0.5 ms, whichever is larger. Where processes
+compete for the processors, what the system made the thread wait for one is told apart (/proc/thread-self/schedstat).
+A real-time class (``chrt -f 1``) avoids it.
+
+    python benchmarks/deadlines.py                    # 2,000 instances
+    python benchmarks/deadlines.py --count 200 --load  # beside a thread of pure Python and one of numpy
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import gc
+import random
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, get_args
+
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from benchmarks.record import record
+from iegopt.planner import Planner
+from iegopt.plans import Plan
+from iegopt.problem.families import FAMILIES, Memory, generate
+from iegopt.solvers.api import solve
+from iegopt.solvers.result import Params
+from iegopt.spec.cluster import ClusterSpec
+from iegopt.spec.request import RequestSpec
+
+DEADLINES = (1, 5, 20, 100)
+STAGES, SITES = (5, 10, 20, 35, 50), (64, 128, 256, 512, 1024)
+MODELS = ("H100", "A100-80GB", "L40S", "MI300X")
+REST = 0.08
+"""Pause after an instance, as part of its time: a real-time class is stopped where it takes over 95 % of a second."""
+SCHEDSTAT = Path("/proc/thread-self/schedstat")
+
+Call = Callable[[float], bool]
+"""Milliseconds in; whether there is a plan out."""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--count", type=int, default=2000, help="instances")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--load", action="store_true", help="beside a busy thread of pure Python and one of numpy")
+    arguments = parser.parse_args()
+    planners = {sites: Planner(_cluster(sites)) for sites in SITES}
+    gc.freeze()  # as a server does once it is up
+    rows: list[dict[str, Any]] = []
+    for number in range(arguments.count):
+        begun = time.perf_counter()
+        rng = random.Random(f"{arguments.seed}-{number}")
+        name, call = _request(rng, planners) if number % 4 == 3 else _problem(rng, number)
+        with _load(arguments.load):
+            rows += [_timed(name, call, deadline) for deadline in DEADLINES]
+            if name.startswith("plan"):
+                rows += [_timed(f"again: {name}", call, deadline) for deadline in DEADLINES]
+        time.sleep(REST * (time.perf_counter() - begun))
+        if number % 100 == 99:
+            print(f"{number + 1} of {arguments.count}", file=sys.stderr, flush=True)
+    figures = {f"{how} {ms} ms": _figures(rows, how, ms) for how in ("solve", "plan", "again") for ms in DEADLINES}
+    for title, row in figures.items():
+        print(f"{title:12s} {' '.join(f'{key} {value}' for key, value in row.items())}")
+    late = [row for row in rows if row["late"]]
+    own = [row for row in late if row["late_beyond_waiting"]]
+    print(f"late: {len(late)} of {len(rows)}; {len(own)} not because the thread waited for a processor")
+    latest = sorted(own, key=lambda row: -row["ms"])[:10]
+    for row in latest:
+        print(f"  {row['name']} at {row['deadline']} ms: {row['ms']:.2f} ms")
+    record(
+        "deadlines_load" if arguments.load else "deadlines",
+        {
+            "instances": arguments.count, "answers": len(rows), "late": len(late), "late_beyond_waiting": len(own),
+            "by_deadline": figures,
+            "latest": [f"{row['name']}, {row['deadline']} ms: {row['ms']:.2f}" for row in latest],
+        },
+    )  # fmt: skip
+
+
+def _problem(rng: random.Random, seed: int) -> tuple[str, Call]:
+    """A generated problem; every call gets its own copy, so that nothing cached in it helps the next."""
+    family, memory = rng.choice(FAMILIES), rng.choice(get_args(Memory))
+    problem = generate(family, rng.choice(STAGES), rng.choice(SITES), memory, seed, gangs=rng.random() < 0.3)
+
+    def call(milliseconds: float) -> bool:
+        fresh = dataclasses.replace(problem, topology=dataclasses.replace(problem.topology))
+        return solve(fresh, "auto", Params(time_limit=milliseconds / 1000)).choice is not None
+
+    return f"solve {problem.name}", call
+
+
+def _request(rng: random.Random, planners: dict[int, Planner]) -> tuple[str, Call]:
+    stages, sites = rng.choice(STAGES), rng.choice(SITES)
+    planner, request = planners[sites], _graph(rng, stages)
+    for _ in range(20):
+        device = f"{rng.choice(MODELS)}-{rng.randrange(sites // len(MODELS))}"
+        planner.update(device, utilisation=rng.random(), used=rng.randrange(40) * 10**9)
+
+    def call(milliseconds: float) -> bool:
+        return isinstance(planner.plan(request, deadline_ms=milliseconds, explained=False), Plan)
+
+    return f"plan {stages}x{sites}", call
+
+
+def _graph(rng: random.Random, count: int) -> RequestSpec:
+    """A chain with side branches: figures of its own, gangs on some stages, SLAs on others."""
+    stages: list[dict[str, Any]] = []
+    edges: list[dict[str, Any]] = []
+    for i in range(count):
+        stage: dict[str, Any] = {
+            "id": f"stage-{i}",
+            "type": rng.choice(["prefill", "decode"]),
+            "compute": {"flops": f"{rng.randrange(20, 200)}T", "precision": "fp16"},
+            "memory": {"vram": f"{rng.randrange(2, 30)}GB", "traffic": f"{rng.randrange(50, 400)}GB"},
+            "parallelism": {"degree": 1},
+        }
+        if rng.random() < 0.15:
+            stage["parallelism"] = {"degree": 2, "strategy": "tensor_parallel"}
+        if rng.random() < 0.15:
+            stage["latency_sla"] = "20s"
+        stages.append(stage)
+        if i:
+            edges.append(
+                {"from": f"stage-{max(0, i - rng.choice([1, 1, 1, 2]))}", "to": f"stage-{i}", "bytes": "400MB"}
+            )
+    limits = {
+        "max_depth": count + 1,
+        "max_nodes": count,
+        "max_compute_time": "1h",
+        "termination_policy": {"timeout": "1h"},
+    }
+    document = {"id": f"request-{count}", "graph": {"stages": stages, "edges": edges}, "dag_constraints": limits}
+    return RequestSpec.model_validate(document, context={"document": True})
+
+
+def _cluster(sites: int) -> ClusterSpec:
+    devices = [
+        {
+            "id": model, "model": model, "count": sites // len(MODELS), "spread": {"per_host": 8, "hosts_per_rack": 4},
+            "location": {"rack": f"rack-{model}"},
+        }
+        for model in MODELS
+    ]  # fmt: skip
+    return ClusterSpec.model_validate({"devices": devices}, context={"document": True})
+
+
+def _timed(name: str, call: Call, deadline: int) -> dict[str, Any]:
+    waited, start = _waited(), time.perf_counter()
+    planned = call(deadline)
+    ms = (time.perf_counter() - start) * 1e3
+    waited = _waited() - waited
+    allowed = deadline + max(0.5, 0.1 * deadline)
+    return {
+        "name": name, "deadline": deadline, "ms": ms, "plan": planned, "late": ms > allowed,
+        "late_beyond_waiting": ms - waited > allowed,
+    }  # fmt: skip
+
+
+def _waited() -> float:
+    """Milliseconds that this thread was ready to run and had no processor, 0 where the system does not say."""
+    try:
+        return int(SCHEDSTAT.read_text(encoding="ascii").split()[1]) / 1e6
+    except OSError:
+        return 0.0
+
+
+def _figures(rows: list[dict[str, Any]], how: str, deadline: int) -> dict[str, Any]:
+    chosen = [row for row in rows if row["deadline"] == deadline and row["name"].startswith(how)]
+    times = np.array([row["ms"] for row in chosen])
+    count = Counter(plan=sum(row["plan"] for row in chosen), late=sum(row["late"] for row in chosen))
+    return {
+        "answers": len(chosen),
+        "plans": round(count["plan"] / len(chosen), 4),
+        "late": count["late"],
+        "late_beyond_waiting": sum(row["late_beyond_waiting"] for row in chosen),
+        **{f"p{q}_ms": round(float(np.percentile(times, q)), 2) for q in (50, 99, 100)},
+    }
+
+
+@contextmanager
+def _load(wanted: bool) -> Iterator[None]:
+    """A thread that never lets go of the interpreter by itself, and one that does so inside numpy."""
+    stop = threading.Event()
+
+    def count() -> None:
+        n = 0
+        while not stop.is_set():
+            n += 1
+
+    def multiply() -> None:
+        a = np.random.default_rng(0).random((200, 200))
+        while not stop.is_set():
+            np.sort(a @ a, axis=None)
+
+    threads = [threading.Thread(target=work) for work in (count, multiply)] if wanted else []
+    for thread in threads:
+        thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join()
+
+
+if __name__ == "__main__":
+    main()

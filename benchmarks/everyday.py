@@ -1,0 +1,89 @@
+"""The everyday case: ``auto`` on part-full clusters in real time, against ``tree`` alone on the same instance.
+
+    python benchmarks/everyday.py [--instances 100] [--others 25]
+
+20 stages on 1,024 part-full sites with gangs, SLAs and an affinity (``problem/families.py``), one thread: instances of
+family ``joins``, whose graphs have one or two joins, and some each of the other families, which have none or many more.
+Of every instance: the least time of three for the messages alone and for ``auto`` until its proof, or its limit of 2 s,
+in turns; and what ``auto`` has proven where its limit is 100 ms. Keeps the figures in
+``benchmarks/results/everyday.json``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from benchmarks.record import record
+from iegopt.problem.families import Family, generate
+from iegopt.solvers.api import solve
+from iegopt.solvers.exact.relaxation import relaxation
+from iegopt.solvers.result import Params
+
+EVERYDAY: Family = "joins"
+OTHERS: tuple[Family, ...] = ("chain", "agent", "fanout", "layered")
+STAGES, SITES = 20, 1024
+REPETITIONS = 3
+LIMIT, SHORT_LIMIT = Params(time_limit=2.0), Params(time_limit=0.1)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("--instances", type=int, default=100)
+    parser.add_argument("--others", type=int, default=25, help="instances of each of the other families")
+    options = parser.parse_args()
+    figures = measured(EVERYDAY, options.instances)
+    others = {family: measured(family, options.others) for family in OTHERS} if options.others else {}
+    record("everyday", {**figures, "others": others})
+
+
+def measured(family: Family, instances: int) -> dict[str, Any]:
+    """Figures of a family; prints a line per instance that is not proven within 20 times ``tree``, and the figures."""
+    ratios: list[float] = []
+    seconds: list[float] = []
+    gaps: list[float] = []
+    proven = within = 0
+    for seed in range(instances):
+        problem = generate(family, STAGES, SITES, "part_full", seed, gangs=True)
+        relaxation(problem)  # what is cached in a problem is cached in a planner's, too
+        result = solve(problem, "auto", LIMIT)
+        optimal = result.status == "optimal"
+        tree, auto = float("inf"), float("inf")
+        for _ in range(REPETITIONS if optimal else 1):
+            tree = min(tree, timed(lambda problem=problem: relaxation(problem)))
+            auto = min(auto, timed(lambda problem=problem: solve(problem, "auto", LIMIT)))
+        proven += optimal
+        within += optimal and auto <= 20 * tree
+        short = solve(problem, "auto", SHORT_LIMIT).gap
+        ratios.append(auto / tree)
+        seconds.append(auto)
+        gaps.append(float("inf") if short is None else short)
+        if not optimal or auto > 20 * tree:
+            print(f"{problem.name}: {result.status}, {auto / tree:.1f} times tree, {gaps[-1]:.2%} after 100 ms")
+    figures = {
+        "instances": instances,
+        "proven": proven,
+        "within_20_times_tree": within,
+        "times_tree_median_and_most": [round(x, 1) for x in (statistics.median(ratios), max(ratios))],
+        "milliseconds_median_and_most": [round(1e3 * x, 1) for x in (statistics.median(seconds), max(seconds))],
+        "gap_above_1_percent_after_100_ms": sum(gap > 0.01 for gap in gaps),
+    }
+    print(family, figures, flush=True)
+    return figures
+
+
+def timed(run: Callable[[], object]) -> float:
+    start = time.perf_counter()
+    run()
+    return time.perf_counter() - start
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,157 @@
+"""Write the figures of ``benchmarks/results`` into ``benchmarks/README.md``: ``python benchmarks/summary.py``.
+
+Of every file the command that made it, and its figures; of the results of a suite the claims and the comparison.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from iegopt.bench.claims import claims
+from iegopt.bench.journal import FORMAT
+from iegopt.bench.metrics import contradictions, main_limit
+from iegopt.bench.report import summary
+from iegopt.cli.bench_markdown import bench_markdown
+from iegopt.cli.bench_rows import claim_table, comparisons, facts
+
+HERE = Path(__file__).resolve().parent
+BEGIN, END = "<!-- figures: begin -->\n", "<!-- figures: end -->\n"
+SURROUNDINGS = ("command", "date", "python", "versions", "processor", "system")
+Document = dict[str, Any]
+
+
+def main() -> None:
+    page = HERE / "README.md"
+    before, _, rest = page.read_text(encoding="utf-8").partition(BEGIN)
+    after = rest.partition(END)[2]
+    page.write_text(f"{before}{BEGIN}\n{figures()}\n\n{END}{after}", encoding="utf-8")
+
+
+def figures() -> str:
+    """All figures as Markdown: a table of the scripts, then a section a suite."""
+    files = sorted((HERE / "results").glob("*.json"))
+    documents = {file.stem: json.loads(file.read_text(encoding="utf-8")) for file in files}
+    suites = {name: document for name, document in documents.items() if document.get("format") == FORMAT}
+    scripts = {name: document for name, document in documents.items() if name not in suites}
+    lines = ["| command | figures | where and when |", "|---|---|---|"]
+    lines += [_row(name, document) for name, document in scripts.items()]
+    return "\n\n".join(["\n".join(lines), *(_section(name, document) for name, document in suites.items())])
+
+
+def _row(name: str, document: Document) -> str:
+    told = SENTENCES.get(name, _plain)(document)
+    return f"| `{document['command']}` | {told} | {document['processor']}, {document['date']} |"
+
+
+def _section(name: str, document: Document) -> str:
+    parts = [claim_table(claims(document)), *comparisons(summary(document), main_limit(document["rows"]))]
+    told = bench_markdown(parts, facts(document, contradictions(document["rows"])))
+    return f"### Suite {name}\n\n{told.replace('### ', '#### ').strip()}"
+
+
+def _tree(document: Document) -> str:
+    told = []
+    for core, way in (("numpy", "tree"), ("compiled", "tree_compiled")):
+        sizes = ", ".join(f"{ms:.2f} ms on {int(sites):,}" for sites, ms in document[f"{way}_ms_by_sites"].items())
+        told.append(
+            f"{core}: 20 stages on 1,024 sites in {document[f'{way}_ms']:.2f} ms, {document[f'dense_over_{way}']:.0f} "
+            f"times as fast as the dense programme with its table of predecessors, "
+            f"{document['value_ms'] / document[f'{way}_ms']:.0f} times as its fastest form; 50 stages: {sizes} sites"
+        )
+    return "; ".join(told)
+
+
+def _batch(document: Document) -> str:
+    def told(way: str) -> str:
+        seen = document["ms_a_request_by_requests"][way]
+        first, last = min(seen, key=int), max(seen, key=int)
+        return f"{seen[first]:.2f} ms at {first}, {seen[last]:.2f} ms at {last} requests"
+
+    return f"a request in one call, compiled {told('together_compiled')}; by numpy {told('together')}"
+
+
+def _planner(document: Document) -> str:
+    plan = document["median_ms"]["plan"]
+    told = f"a plan end to end takes {plan:.1f} ms, {document['plan_over_tree']:.1f} times `tree` alone"
+    if "numba" not in document:
+        return told
+    fast = document["numba"]
+    return f"{told}; compiled {fast['median_ms']['plan']:.1f} ms, {fast['plan_over_tree']:.1f} times"
+
+
+def _deadlines(document: Document) -> str:
+    shares = ", ".join(f"{title} {100 * row['plans']:.0f} %" for title, row in document["by_deadline"].items())
+    return (
+        f"{document['late']} of {document['answers']} answers late, {document['late_beyond_waiting']} of them not "
+        f"because the thread waited for a processor; with a plan: {shares}"
+    )
+
+
+def _everyday(document: Document) -> str:
+    times, milliseconds = document["times_tree_median_and_most"], document["milliseconds_median_and_most"]
+    return (
+        f"{document['proven']} of {document['instances']} proven, {document['within_20_times_tree']} within 20 times "
+        f"`tree` (median {times[0]:g}, most {times[1]:g} times; {milliseconds[0]:g} and {milliseconds[1]:g} ms); gap "
+        f"above 1 % after 100 ms: {document['gap_above_1_percent_after_100_ms']}"
+    )
+
+
+def _oracle(document: Document) -> str:
+    wrong = sum(solver["disagreements"] for solver in document["solvers"].values())
+    return f"{len(document['solvers'])} solvers on {document['seeds']} random problems: {wrong} disagreements"
+
+
+def _makespan(document: Document) -> str:
+    def told(row: Document) -> str:
+        off = f"worse on {row['worse']}, equal on {row['equal']}, better on {row['better']}"
+        return f"{row['mean_ratio']:g} of theirs in the mean ({off})"
+
+    row, long = document["summary"]["all"], document["limit"]
+    times = {
+        "alone": "in the time of the best of them",
+        "together": "in the time of all of them",
+        "long": f"in {long:g} s",
+    }
+    parts = [f"{when} {told(row[limit])}" for limit, when in times.items()]
+    parts += [f"{told(row[one])} against {one.upper()} in its own time" for one in ("heft", "cpop")]
+    return (
+        f"makespans on {row['instances']} instances against the best of {document['heuristics']} heuristics: "
+        + "; ".join(parts)
+    )
+
+
+def _import_time(document: Document) -> str:
+    return ", ".join(f"`{what}` {1e3 * seconds:.0f} ms" for what, seconds in document["median_s"].items())
+
+
+def _plain(document: Document) -> str:
+    """Names and numbers as they stand."""
+    entries = {key: value for key, value in document.items() if key not in SURROUNDINGS}
+    return ", ".join(
+        f"{key.replace('_', ' ')} {value:g}" if isinstance(value, float) else f"{key.replace('_', ' ')} {value}"
+        for key, value in entries.items()
+        if not isinstance(value, dict | list)
+    )
+
+
+SENTENCES: dict[str, Callable[[Document], str]] = {
+    "tree": _tree,
+    "batch": _batch,
+    "planner": _planner,
+    "deadlines": _deadlines,
+    "deadlines_load": _deadlines,
+    "everyday": _everyday,
+    "oracle": _oracle,
+    "makespan": _makespan,
+    "import_time": _import_time,
+}
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,163 @@
+"""When the compiled kernels (``kernels.py``, the extra ``fast``) take the place of numpy.
+
+Loading numba takes about a second and compiling the kernels many more, so that neither may happen while somebody waits
+for a plan. Both happen in ``warmup`` alone: the command ``iegopt warmup`` compiles once per machine and leaves the
+machine code in numba's cache; a long-lived process calls ``iegopt.warmup()`` when it starts. Until then, and
+wherever the extra is missing, numpy does the same work to the same bit. Once loaded, a kernel cannot compile again: a
+call with other types than those it was compiled for raises.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any
+
+from iegopt.errors import InputError
+
+__all__ = ["Warmup", "kernels", "warmup"]
+
+
+@dataclass(frozen=True)
+class Warmup:
+    """Which core runs the messages of this process from now on.
+
+    Attributes
+    ----------
+    core
+        ``numba`` or ``numpy``.
+    loaded, compiled
+        Names of kernels that came from the cache, and of those compiled now.
+    seconds
+        What it took.
+    reason
+        Why it is numpy; ``None`` with numba.
+    """
+
+    core: str
+    loaded: tuple[str, ...]
+    compiled: tuple[str, ...]
+    seconds: float
+    reason: str | None
+
+
+_ready: SimpleNamespace | None = None
+
+
+def kernels() -> SimpleNamespace | None:
+    """The kernels by name where this process has loaded them, else ``None``: numpy."""
+    return _ready
+
+
+def warmup(compile: bool = True) -> Warmup:
+    """Load the kernels into this process, and compile those that the cache does not hold.
+
+    Parameters
+    ----------
+    compile
+        ``False``: never compile; if the cache lacks a kernel, or numba is not installed, numpy stays.
+
+    Raises
+    ------
+    InputError
+        If kernels are to be compiled and numba is missing, or switched off by ``NUMBA_DISABLE_JIT``.
+    """
+    global _ready
+    start = time.perf_counter()
+    loaded: list[str] = []
+    compiled: list[str] = []
+    known, reason = _registered()
+    if reason is None:
+        for name, (dispatcher, signature) in known.items():
+            if dispatcher.signatures or _from_cache(dispatcher, signature):
+                loaded.append(name)
+            elif compile:
+                dispatcher.compile(signature)
+                compiled.append(name)
+            else:
+                reason = "the cache lacks kernels for this processor and these versions: run iegopt warmup"
+                break
+        else:
+            for dispatcher, _ in known.values():
+                dispatcher.disable_compile()
+            if _ready is None:
+                _ready = SimpleNamespace(**{name: dispatcher for name, (dispatcher, _) in known.items()})
+                _call_each()
+    elif compile:
+        raise InputError(reason)
+    seconds = time.perf_counter() - start
+    return Warmup("numpy" if reason else "numba", tuple(loaded), tuple(compiled), seconds, reason)
+
+
+def _registered() -> tuple[dict[str, tuple[Any, str]], str | None]:
+    """All kernels, or why they cannot be used at all; loads numba."""
+    try:
+        import numba
+    except ImportError as error:
+        return {}, f"compiled kernels need numba: pip install 'iegopt[fast]' ({error})"
+    if numba.config.DISABLE_JIT:
+        return {}, "numba is switched off: NUMBA_DISABLE_JIT is set"
+    try:
+        from iegopt.solvers.exact import kernels, link_kernels
+        from iegopt.solvers.timed import kernels as in_time
+    except RuntimeError as error:  # numba looks for a folder for its cache as soon as a function is defined
+        return {}, f"numba has nowhere to keep kernels, set NUMBA_CACHE_DIR to a folder ({error})"
+    assert link_kernels.send_columns.__name__ in kernels.KERNELS
+    return {**kernels.KERNELS, **in_time.KERNELS}, None
+
+
+def _call_each() -> None:
+    """Call every kernel on a toy: the first call looks up the types of its arguments, some milliseconds."""
+    import random
+
+    import numpy as np
+
+    from iegopt.problem.families import generate
+    from iegopt.solvers.clock import Clock
+    from iegopt.solvers.exact.batch import relaxations
+    from iegopt.solvers.exact.links import LevelLink
+    from iegopt.solvers.exact.relaxation import relaxation
+    from iegopt.solvers.exact.site_tree import SiteTree
+    from iegopt.solvers.timed.pricer import Pricer
+    from iegopt.solvers.timed.walk import Walk
+
+    toy = generate("chain", 2, 4)
+    relaxation(toy).prune(0)
+    relaxations(toy, toy.options.cost[None])
+    tree, sites = SiteTree(toy.topology), np.arange(4)
+    free = tuple(np.zeros(1, dtype=np.int64) for _ in tree.levels)
+    LevelLink(tree, free, sites, sites, np.zeros(4, dtype=np.bool_)).send(sites[:, None], True)
+    Walk(Pricer(toy), [1.0, 1.0], random.Random(0)).best(Clock(0.0), 0, 1)
+
+
+class _NotCachedError(Exception):
+    """Raised in place of a compilation."""
+
+
+def _from_cache(dispatcher: Any, signature: str) -> bool:
+    """Load a kernel if numba's cache holds it."""
+    try:
+        with _no_compilation():
+            dispatcher.compile(signature)
+    except _NotCachedError:
+        return False
+    return True
+
+
+@contextmanager
+def _no_compilation() -> Iterator[None]:
+    """Numba looks into its cache first and announces a compilation only where that fails: refuse it then."""
+    from numba.core import event
+
+    class Refuse(event.Listener):  # type: ignore[misc]
+        def on_start(self, event: Any) -> None:
+            raise _NotCachedError
+
+        def on_end(self, event: Any) -> None:
+            """Nothing is left to undo."""
+
+    with event.install_listener("numba:compile", Refuse()):
+        yield

@@ -1,0 +1,190 @@
+"""What partial plans of a beam have to know: the order of the stages, the memory still free, affinities.
+
+``chosen`` is (N, V) candidates of N partial plans, counted within their stage.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+import numpy.typing as npt
+
+from iegopt.problem.arrays import Affinity
+from iegopt.problem.hashing import hash_factors
+from iegopt.solvers.exact.candidates import Candidates
+from iegopt.solvers.exact.couplings import pairs_of
+from iegopt.solvers.exact.relaxation import Forest
+
+__all__ = ["Course", "Memory", "course", "first_of_equals", "rest_of_penalty"]
+
+Ints = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Course:
+    """An order of the stages, parents first.
+
+    Attributes
+    ----------
+    order
+        Stages.
+    closing
+        Per place in the order the edges (edge, other end) that close a cycle there.
+    rules
+        Per place the preferred affinities of over two stages whose last stands there, by their place in the problem.
+    ahead
+        Per place the stages up to it that something later depends on: an edge, an affinity, shared weights.
+    """
+
+    order: tuple[int, ...]
+    closing: tuple[tuple[tuple[int, int], ...], ...]
+    rules: tuple[tuple[int, ...], ...]
+    ahead: tuple[tuple[int, ...], ...]
+
+
+def course(c: Candidates) -> Course:
+    """An order in which few stages are ahead at any time."""
+    rules = tuple(() if rule.required else tuple(set(rule.stages)) for rule in c.problem.affinities)
+    return _course(c.forest, c.ends, rules, _sharing(c))
+
+
+@lru_cache(maxsize=64)
+def _course(
+    forest: Forest, ends: tuple[tuple[int, int], ...], rules: tuple[tuple[int, ...], ...], sharing: tuple[int, ...]
+) -> Course:
+    V = len(forest.order)
+    needs: list[set[int]] = [set() for _ in range(V)]  # stages that look at a stage, or are looked at
+    tree = [(forest.parent[v], v) for v in range(V) if forest.parent[v] >= 0]
+    for group in (*tree, *(ends[e] for e in forest.dropped), *rules, sharing):
+        for v in group:
+            needs[v].update(set(group) - {v})
+    place: dict[int, int] = {}
+    open_stages = {v for v in range(V) if forest.parent[v] < 0}
+    while open_stages:
+        # The stage after which the fewest placed ones still wait for another.
+        waiting = {v: sum(bool(needs[w] - place.keys() - {v}) for w in (*place, v)) for v in open_stages}
+        v = min(open_stages, key=lambda v: (waiting[v], v))
+        place[v] = len(place)
+        open_stages.remove(v)
+        open_stages.update(w for w in range(V) if forest.parent[w] == v)
+    closing: list[list[tuple[int, int]]] = [[] for _ in range(V)]
+    for e in forest.dropped:
+        first, last = sorted(ends[e], key=place.__getitem__)
+        closing[place[last]].append((e, first))
+    ending: list[list[int]] = [[] for _ in range(V)]
+    for i, stages in enumerate(rules):
+        if len(stages) > 2:  # the couplings have all of the others
+            ending[max(place[v] for v in stages)].append(i)
+    order = tuple(place)
+    ahead = [tuple(v for v in order[: i + 1] if needs[v] - set(order[: i + 1])) for i in range(V)]
+    return Course(order, tuple(map(tuple, closing)), tuple(map(tuple, ending)), tuple(ahead))
+
+
+def _sharing(c: Candidates) -> tuple[int, ...]:
+    """Stages with candidates whose weights another one shares."""
+    key = c.weight_key
+    if not (key >= 0).any():
+        return ()
+    stage = np.repeat(np.arange(c.V), [part.stop - part.start for part in c.of])
+    pairs = np.unique(np.stack([key, stage])[:, key >= 0], axis=1)
+    _, own, count = np.unique(pairs[0], return_inverse=True, return_counts=True)
+    return tuple(np.unique(pairs[1][count[own] > 1]).tolist())
+
+
+class Memory:
+    """Free memory of the devices that the candidates could overfill; the last column is for all others.
+
+    ``free`` (N, devices + 1) never counts more than the stages to come could take, so that equal rows mean equal
+    room.
+    """
+
+    def __init__(self, c: Candidates, order: Sequence[int]) -> None:
+        self._c = c
+        self._key = c.weight_key
+        self._weight = np.where(self._key >= 0, c.weight_share, 0)
+        self._keyed = bool((self._weight > 0).any())
+        self._sharing = frozenset(_sharing(c))
+        most = np.zeros((c.V, len(c.capacity)), dtype=np.int64)
+        for v, part in enumerate(c.of):
+            for devices in c.devices[:, part]:
+                np.maximum.at(most[v], devices, c.share[part] + self._weight[part])
+        binding = np.flatnonzero((most.sum(axis=0) > c.capacity)[:-1])
+        column = np.full(len(c.capacity), len(binding))
+        column[binding] = np.arange(len(binding))
+        self._column = column[c.devices]
+        later = np.cumsum(most[list(order)][::-1], axis=0)[::-1]
+        none = np.zeros((1, len(c.capacity)), dtype=np.int64)
+        self._later = np.append(np.append(later[1:], none, axis=0)[:, binding], np.zeros((c.V, 1), np.int64), axis=1)
+        self.free = np.append(c.capacity[binding], 0)[None, :]
+        self._any = bool(binding.size)
+
+    def need(self, chosen: Ints, placed: Sequence[int], stage: int) -> Ints:
+        """(N or 1, m) memory that the options of a stage take from each of their devices."""
+        part = self._c.of[stage]
+        share = self._c.share[part]
+        if not self._keyed:
+            return np.asarray(share[None, :])
+        new = np.ones((1, len(share)), dtype=np.bool_)
+        if stage in self._sharing:
+            for w in placed:
+                if w in self._sharing:
+                    new = new & (self._key[self._c.of[w]][chosen[:, w]][:, None] != self._key[part][None, :])
+        return np.asarray(share[None, :] + np.where(new, self._weight[part], 0))
+
+    def fits(self, free: Ints, need: Ints, stage: int, among: Bools) -> Bools:
+        """``among`` (N, m), less what does not fit."""
+        if self._any:
+            last = free.shape[1] - 1
+            for columns in self._column[:, self._c.of[stage]]:
+                at = np.flatnonzero(columns < last)
+                if at.size:
+                    among[:, at] &= free[:, columns[at]] >= need[:, at]
+        return among
+
+    def take(self, free: Ints, need: Ints, plan: Ints, option: Ints, place: int, stage: int) -> Ints:
+        """(N', devices + 1) what is free after partial plans ``plan`` (N',) take ``option`` (N',) each."""
+        free = free[plan]
+        if not self._any:
+            return free
+        taken = need[0, option] if len(need) == 1 else need[plan, option]
+        rows = np.arange(len(plan))
+        for columns in self._column[:, self._c.of[stage]]:
+            free[rows, columns[option]] -= taken
+        return np.asarray(np.minimum(free, self._later[place]))
+
+
+def rest_of_penalty(c: Candidates, rule: Affinity, chosen: Ints, stage: int) -> Ints:
+    """(N, m) ticks that a broken rule costs more than its couplings say, with every option of its last stage."""
+    topology = c.problem.topology
+    group = np.arange(topology.S)
+    if rule.level >= 0:
+        group = np.where(topology.group[rule.level] >= 0, topology.group[rule.level], -1 - group)
+    of = group[c.problem.options.site[c.option]]
+    shape = len(chosen), c.of[stage].stop - c.of[stage].start
+    broken, charged = np.zeros(shape, dtype=np.bool_), np.zeros(shape, dtype=np.int64)
+    for u, v, ticks in pairs_of(rule):
+        at = [of[c.of[w]][None, :] if w == stage else of[c.of[w]][chosen[:, w]][:, None] for w in (u, v)]
+        breaks = (at[0] == at[1]) == rule.apart
+        broken |= breaks
+        charged += np.where(breaks, ticks, 0)
+    return np.where(broken, rule.penalty, 0) - charged
+
+
+def first_of_equals(rows: Ints, score: Ints) -> Ints:
+    """Of equal rows (N, K) the one of the lowest score: their indices.
+
+    Rows are sorted by a hash and compared in full to the one before.
+    """
+    if not rows.shape[1]:
+        return np.array([score.argmin()])
+    with np.errstate(over="ignore"):
+        mixed = (rows * hash_factors(rows.shape[1])).sum(axis=1)
+    by = np.lexsort([score, mixed])
+    ordered = rows[by]
+    new = np.ones(len(by), dtype=np.bool_)
+    new[1:] = (ordered[1:] != ordered[:-1]).any(axis=1)
+    return np.asarray(by[new])

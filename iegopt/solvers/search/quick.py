@@ -1,0 +1,220 @@
+"""A first plan in under a millisecond, whatever the size: best fit over a small sample of promising sites.
+
+Promising is what is cheap for a few stages that stand for all and near the best of their sites. Over the sample,
+latency and seconds per byte of every pair of sites are tables, so that placing a stage takes a handful of operations
+on arrays of some hundred elements. A stage that fits nowhere in the sample looks at all of its options. Nothing is
+proven; the value of the plan is exact.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from iegopt.problem.arrays import NO_LIMIT, TICKS_PER_SECOND, Problem
+from iegopt.problem.topology import Topology
+from iegopt.problem.transfer import kept_links, site_links
+from iegopt.solvers.cells import cell_of
+from iegopt.solvers.clock import Clock, pressure
+from iegopt.solvers.evaluate import feasible, objective
+
+__all__ = ["quick_plan"]
+
+Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+
+_SITES = 64
+"""Sites of the sample: some hundred microseconds' worth of pairs. Where the links of all pairs are kept, all sites."""
+_PROBES = 1
+"""Stages whose costs choose the sample, besides that of the largest share."""
+_POLLED = 8
+"""Stages placed between two looks at the clock."""
+_NEEDS, _OPTION_NEEDS, _STAGE_NEEDS = 1.5e-4, 4e-9, 4e-6
+"""Seconds of it at least, and more per option and per stage, as measured on one core of a server."""
+_GRACE = 1.8e-4
+"""Seconds by which a plan may be late, where there would be none."""
+
+
+def quick_plan(problem: Problem, clock: Clock) -> tuple[int, Ints] | None:
+    """Objective in ticks and (V,) options of a feasible plan.
+
+    Two orders are tried: predecessors before successors, then the largest memory first. ``None`` where in both a stage
+    fits nowhere or a limit that couples stages is broken, or the clock ends first.
+    """
+    if problem.V == 0 or int(np.diff(problem.options.ptr).min()) == 0:
+        return None
+    needs = _NEEDS + _OPTION_NEEDS * len(problem.options.site) + _STAGE_NEEDS * problem.V
+    if clock.left + _GRACE < pressure() * needs:
+        return None
+    search = _BestFit(problem)
+    for order in (problem.order.tolist(), search.largest_first()):
+        plan = search.place(order, clock)
+        if plan is not None and (not _coupled(problem) or feasible(problem, plan)):
+            return objective(problem, plan), plan
+        if clock.left <= 0:
+            break
+    return None
+
+
+def _coupled(problem: Problem) -> bool:
+    """Whether there is more to keep than SLAs and memory, which best fit sees to."""
+    return bool(problem.affinities) or problem.has_path_limits or problem.budget < NO_LIMIT
+
+
+class _BestFit:
+    """The sample and the options on it, stage by stage.
+
+    Shared weights are counted every time here, which is safe.
+    """
+
+    def __init__(self, problem: Problem) -> None:
+        options, topology, edges = problem.options, problem.topology, problem.edges
+        self.problem = problem
+        self.limit = np.minimum(problem.sla, np.minimum(problem.finish_by, problem.deadline))
+        tightest = topology.tightest(problem.capacity)
+        sites = _sample(problem, tightest, self.limit)
+        self.sites: list[int] = sites.tolist()
+        self.links = _links(topology, sites)
+        self.device_start, self.devices = _devices(problem, sites)
+        self.single = len(self.devices) == len(sites)
+        self.place_of = np.full(topology.S, -1)
+        self.place_of[sites] = np.arange(len(sites))
+        self.option = np.flatnonzero((self.place_of >= 0)[options.site])
+        self.first: list[int] = np.searchsorted(self.option, options.ptr).tolist()
+        self.place_at = self.place_of[options.site[self.option]]
+        self.on_all = self._on_all()
+        self.need = _need(problem, self.option)
+        limit = np.repeat(self.limit, np.diff(self.first))
+        usable = (options.time[self.option] <= limit) & (self.need <= tightest[sites][self.place_at])
+        self.cost = np.where(usable, options.cost[self.option] / TICKS_PER_SECOND, np.inf)
+        self.rules: list[list[tuple[tuple[int, ...], Ints, bool]]] = [[] for _ in range(problem.V)]
+        for rule in problem.affinities:
+            if rule.required:
+                label = cell_of(problem, rule.level)[sites]
+                for v in rule.stages:
+                    self.rules[v].append((rule.stages, label, rule.apart))
+        self.edges: list[list[tuple[int, Floats]]] = [[] for _ in range(problem.V)]
+        factors = list(np.stack([edges.weight, edges.weight * edges.bytes], axis=1))
+        for u, v, factor in zip(edges.source.tolist(), edges.target.tolist(), factors, strict=True):
+            self.edges[u].append((v, factor))
+            self.edges[v].append((u, factor))
+
+    def _on_all(self) -> bool:
+        """Whether every stage has one option on every place, in their order."""
+        count, first = len(self.sites), self.first
+        if first != list(range(0, self.problem.V * count + 1, count)):
+            return False
+        return bool((self.place_at.reshape(-1, count) == np.arange(count)).all())
+
+    def largest_first(self) -> list[int]:
+        """The stages by the least that they take of a device, most first."""
+        least = np.minimum.reduceat(self.problem.options.share, self.problem.options.ptr[:-1])
+        order: list[int] = np.argsort(-least, kind="stable").tolist()
+        return order
+
+    def place(self, order: list[int], clock: Clock) -> Ints | None:
+        """(V,) options: every stage where it costs least, with its edges to the stages placed before it.
+
+        A place that breaks a required affinity with one of these has no room.
+        """
+        topology, first, links, cost, needed = self.problem.topology, self.first, self.links, self.cost, self.need
+        devices, start, single, on_all = self.devices, self.device_start, self.single, self.on_all
+        free = self.problem.capacity.copy()
+        plan = np.zeros(self.problem.V, dtype=np.int64)
+        place = [-1] * self.problem.V
+        for i, v in enumerate(order):
+            if i % _POLLED == 0 and clock.left <= -_GRACE:
+                return None
+            begin, end = first[v], first[v + 1]
+            room = free[devices] if single else np.minimum.reduceat(free[devices], start)
+            moved: Floats | None = None
+            for u, factor in self.edges[v]:
+                if place[u] >= 0:
+                    row = factor @ links[place[u]]
+                    moved = row if moved is None else moved + row
+            for others, label, apart in self.rules[v]:
+                for u in others:
+                    if place[u] >= 0:
+                        room = np.where((label == label[place[u]]) == apart, -1, room)
+            if not on_all:
+                at = self.place_at[begin:end]
+                room, moved = room[at], None if moved is None else moved[at]
+            score = cost[begin:end] if moved is None else cost[begin:end] + moved
+            score = np.where(needed[begin:end] <= room, score, np.inf)
+            best = int(score.argmin()) if begin < end else -1
+            if best >= 0 and score[best] < np.inf:
+                option, need = int(self.option[begin + best]), needed[begin + best]
+                place[v] = int(self.place_at[begin + best])
+                site = self.sites[place[v]]
+            else:
+                anywhere = self._outside(v, free)
+                if anywhere is None:
+                    return None
+                option, need = anywhere, _need(self.problem, slice(anywhere, anywhere + 1))[0]
+                site = int(self.problem.options.site[option])
+                place[v] = int(self.place_of[site])
+            plan[v] = option
+            if single and place[v] >= 0:
+                free[devices[place[v]]] -= need
+            else:
+                free[topology.devices_of(site)] -= need
+        return plan
+
+    def _outside(self, v: int, free: Ints) -> int | None:
+        """The cheapest of all options of a stage that fits, whatever its edges cost."""
+        options = self.problem.options
+        span = options.of(v)
+        room = self.problem.topology.tightest(free)[options.site[span]]
+        fits = (_need(self.problem, span) <= room) & (options.time[span] <= self.limit[v])
+        best = int(np.where(fits, options.cost[span], NO_LIMIT).argmin())
+        return span.start + best if fits[best] else None
+
+
+def _need(problem: Problem, which: Ints | slice) -> Ints:
+    """What options take of each of their devices, shared weights included."""
+    options = problem.options
+    weights = np.where(options.weight_key[which] >= 0, options.weight_share[which], 0)
+    return np.asarray(options.share[which] + weights)
+
+
+def _links(topology: Topology, sites: Ints) -> Floats:
+    """(m, 2, m): a row of seconds is the product with (weight, weight · bytes) of an edge."""
+    kept = kept_links(topology)
+    if kept is not None and len(sites) == topology.S:
+        return kept
+    return np.stack(site_links(topology, sites[:, None], sites[None, :]), axis=1)
+
+
+def _devices(problem: Problem, sites: Ints) -> tuple[Ints, Ints]:
+    """Start of every site in the list of all their devices, one site's after the other's, and this list."""
+    topology = problem.topology
+    width = topology.width[sites]
+    start = np.cumsum(width) - width
+    at = np.arange(int(width.sum())) + np.repeat(topology.device_ptr[sites] - start, width)
+    return start, topology.device_index[at]
+
+
+def _sample(problem: Problem, tightest: Ints, limit: Ints) -> Ints:
+    """(m,) sites, ascending: the cheapest for the probes, counting the transfer from the cheapest of all."""
+    options, edges, S = problem.options, problem.edges, problem.topology.S
+    if S <= _SITES or kept_links(problem.topology) is not None:
+        return np.arange(S)
+    largest = int(np.minimum.reduceat(options.share, options.ptr[:-1]).argmax())
+    probes = dict.fromkeys((largest, *range(0, problem.V, -(-problem.V // _PROBES))))
+    score = np.zeros(S)
+    for v in probes:
+        span = options.of(v)
+        site = options.site[span]
+        cost = options.cost[span] / TICKS_PER_SECOND
+        usable = (options.time[span] <= limit[v]) & (_need(problem, span) <= tightest[site])
+        # Where a probe cannot stand is worse than any place where it can, and no reason to leave the place out.
+        worst = 2.0 * float(cost.max())
+        own = np.full(S, worst)
+        np.minimum.at(own, site, np.where(usable, cost, worst))
+        score += own
+    score /= len(probes)
+    if problem.E:
+        best = np.array(score.argmin())
+        latency, rate = site_links(problem.topology, best, np.arange(S))
+        score += edges.weight.mean() * (latency + edges.bytes.mean() * rate)
+    return np.sort(np.argpartition(score, _SITES - 1)[:_SITES])

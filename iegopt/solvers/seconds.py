@@ -1,0 +1,46 @@
+"""Roughly what steps of a solve take, as measured on one core of a server: a step is begun where its time is left.
+
+Times the pressure of late (``clock.pressure``).
+"""
+
+from __future__ import annotations
+
+from iegopt.problem.arrays import Problem
+from iegopt.solvers.clock import pressure
+from iegopt.solvers.exact.tree_index import has_tree_index
+
+__all__ = ["fold_seconds", "relaxation_seconds", "verification_seconds"]
+
+_EDGE, _EDGE_SITE, _OPTION = 3e-5, 2.2e-8, 1e-8
+"""Seconds of a message, more per site, and per option of the problem."""
+_LAYOUT, _LAYOUT_SITE = 3e-4, 8e-7
+"""Seconds of laying out a topology for the first time, and more per site."""
+_FOLD, _FOLD_OPTION = 1e-3, 3e-7
+"""Seconds of merging interchangeable devices, and more per option."""
+_CHECK, _STAGE_CHECK, _EDGE_CHECK = 6e-5, 2.5e-6, 2e-6
+"""Seconds of the check of an answer, and more for every stage and edge."""
+_PAIR_CHECK, _MOMENT_CHECK = 5e-8, 6e-6
+"""Seconds more for every two stages that must not overlap, and for every stage whose memory counts in time."""
+
+
+def relaxation_seconds(problem: Problem) -> float:
+    """Of the relaxation, or of its min-marginals: a message over every edge for every width of gangs."""
+    topology = problem.topology
+    widths = len(set(topology.width.tolist()) | {1}) if topology.parallel_shards else 1
+    seconds = widths * problem.E * (_EDGE + _EDGE_SITE * topology.S) + _OPTION * len(problem.options.site)
+    return pressure() * (seconds if has_tree_index(topology) else seconds + _LAYOUT + _LAYOUT_SITE * topology.S)
+
+
+def fold_seconds(problem: Problem) -> float:
+    """Of merging interchangeable devices, before it is known whether there are any."""
+    return _FOLD + _FOLD_OPTION * len(problem.options.site)
+
+
+def verification_seconds(problem: Problem) -> float:
+    """Of the check of an answer against the arrays."""
+    seconds = _CHECK + _STAGE_CHECK * problem.V + _EDGE_CHECK * problem.E
+    if problem.no_overlap:
+        seconds += _PAIR_CHECK * problem.V**2
+    if problem.peak_memory:
+        seconds += _MOMENT_CHECK * problem.V
+    return pressure() * seconds

@@ -1,0 +1,141 @@
+"""The compiled walk over list schedules (``kernels.walk``), where nothing but costs and time couples the stages."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from itertools import chain
+
+import numpy as np
+import numpy.typing as npt
+
+from iegopt.problem.arrays import NO_LIMIT, TICKS_PER_SECOND, Problem
+from iegopt.solvers.clock import Clock
+from iegopt.solvers.exact.compiled import kernels
+from iegopt.solvers.result import OPTIMALITY_GAP, Report, unheard
+from iegopt.solvers.timed.pricer import Found, Pricer
+from iegopt.solvers.timetable import Timetable
+
+__all__ = ["Walk", "walkable"]
+
+Ints = npt.NDArray[np.int64]
+
+_MOST_LINKS = 2_000_000
+"""Edges · sites² up to which all transfers are laid out, in memory of 8 bytes each."""
+_LINK_SECONDS = 1e-8
+"""Seconds that one of them takes, as measured on one core of a server."""
+_FEW_LINKS, _LAYOUT_SHARE = 50_000, 0.3
+"""How many take less time than one plan by other means, and the share of the time left that more of them may take."""
+_CHUNK_SHARE, _CHUNK_MOST = 0.1, 0.005
+"""Share of the time left, and seconds at most, between two looks at the clock."""
+_SLACK = 0.02
+"""A plan worse by this share may be the next to start from at the beginning; falls to 0 over the run."""
+
+
+def walkable(price: Pricer, clock: Clock) -> bool:
+    """Whether the walk can state the problem, this process has its kernel, and there is time to lay it out."""
+    problem = price.problem
+    links = problem.E * problem.topology.S**2
+    return (
+        kernels() is not None
+        and bool((problem.topology.width == 1).all())
+        and all(hidden is None for hidden in problem.edges.hidden)
+        and not (price.memory_binds or problem.affinities or problem.has_path_limits or problem.budget < NO_LIMIT)
+        and links <= _MOST_LINKS
+        and (links <= _FEW_LINKS or links * _LINK_SECONDS < _LAYOUT_SHARE * clock.left)
+    )
+
+
+class Walk:
+    """A walk that begins at ``ranks`` (V,), the priorities to which changed ones return."""
+
+    def __init__(self, price: Pricer, ranks: Sequence[float], rng: random.Random) -> None:
+        problem = price.problem
+        self._price = price
+        self._own = np.concatenate(price.own)
+        used, device = np.unique(problem.topology.device_index[problem.options.site[self._own]], return_inverse=True)
+        self._layout = _layout(price, self._own, device.astype(np.int64))
+        self._devices = len(used) if problem.no_overlap else 0
+        self._mean = float(problem.options.time[self._own].mean())
+        self._ranks = np.array(ranks, dtype=np.float64)
+        self._state = np.array([rng.randrange(1, 2**63)], dtype=np.uint64)
+        self._values = np.array([np.inf, np.inf, 0.0])
+        self._priorities = np.stack([self._ranks, self._ranks])
+        self._plans = np.full((5, problem.V), -1, dtype=np.int64)
+
+    def best(self, clock: Clock, least: int, patience: int | None, report: Report = unheard) -> tuple[Found, int]:
+        """The best plan until the clock ends, and how many plans were made.
+
+        Before, it ends at a plan proven optimal by the bound ``least`` (ticks), or after ``patience`` plans without a
+        better one. ``report`` receives better plans.
+        """
+        total, count, chunk, known = max(clock.left, 1e-9), 0, 1, float(self._values[1])
+        while count == 0 or clock.left > 0:
+            began = clock.seconds
+            self._go(_SLACK * max(0.0, clock.left) / total, chunk)
+            count += chunk
+            if self._values[1] < known:
+                known = float(self._values[1])
+                if report is not unheard:
+                    found = self._found()
+                    report(found.choice, None, None, found.table.start if self._devices else None)
+            if known - least <= OPTIMALITY_GAP * abs(known) or (patience is not None and self._values[2] >= patience):
+                break
+            each = max(1e-7, (clock.seconds - began) / chunk)
+            chunk = max(1, int(min(_CHUNK_SHARE * clock.left, _CHUNK_MOST) / each))
+        return self._found(), count
+
+    def _go(self, slack: float, steps: int) -> None:
+        core, problem = kernels(), self._price.problem
+        assert core is not None
+        weight = problem.makespan_millionths / 10**6
+        core.walk(
+            self._layout, problem.topology.S, self._devices, weight, self._mean, self._ranks, slack, steps,
+            self._state, self._values, self._priorities, self._plans,
+        )  # fmt: skip
+
+    def _found(self) -> Found:
+        chosen = self._own[self._plans[2]].tolist()
+        return self._price(chosen, table=Timetable(self._plans[3].copy(), self._plans[4].copy()))
+
+
+def _layout(price: Pricer, own: Ints, device: Ints) -> tuple[Ints, ...]:
+    problem, options = price.problem, price.problem.options
+    incoming, outgoing = price.dispatcher.incoming, price.dispatcher.outgoing
+    moved, paid = _transfers(price, problem)
+    return (
+        _starts(price.own),
+        options.site[own],
+        device,
+        options.time[own],
+        options.cost[own],
+        _starts(incoming),
+        np.array([e for e, _ in chain(*incoming)], dtype=np.int64),
+        np.array([u for _, u in chain(*incoming)], dtype=np.int64),
+        _starts(outgoing),
+        np.array([w for _, w in chain(*outgoing)], dtype=np.int64),
+        moved,
+        paid,
+    )
+
+
+def _starts(parts: Sequence[Sequence[object] | Ints]) -> Ints:
+    return np.cumsum([0, *map(len, parts)], dtype=np.int64)
+
+
+def _transfers(price: Pricer, problem: Problem) -> tuple[Ints, Ints]:
+    """(E · S · S,) ticks of time and of cost over every edge and link, the last empty where nothing is paid."""
+    S, edges = problem.topology.S, problem.edges
+    nothing = np.zeros(0, dtype=np.int64)
+    if not problem.E:
+        return nothing, nothing
+    latency, rate = problem.topology.pair_latency, problem.topology.pair_seconds_per_byte
+    if latency is None or rate is None:
+        links = [price.transfers.links(s) for s in range(S)]
+        latency, rate = np.array([each for each, _ in links]), np.array([each for _, each in links])
+    seconds = latency + edges.bytes[:, None, None] * rate
+    seconds[:, np.arange(S), np.arange(S)] = 0.0
+    moved = np.rint(seconds * TICKS_PER_SECOND).astype(np.int64).ravel()
+    if not edges.weight.any():
+        return moved, nothing
+    return moved, np.rint(edges.weight[:, None, None] * seconds * TICKS_PER_SECOND).astype(np.int64).ravel()

@@ -1,0 +1,146 @@
+"""The first plan of a short time limit: feasible, exactly priced, and found where best fit finds one."""
+
+import dataclasses
+import gc
+import sys
+import threading
+import time
+
+import numpy as np
+import pytest
+
+from iegopt.problem.arrays import NO_LIMIT
+from iegopt.problem.families import FAMILIES, generate
+from iegopt.problem.transfer import edge_ticks, site_links
+from iegopt.solvers.api import solve
+from iegopt.solvers.brute import Brute
+from iegopt.solvers.clock import Clock, pressure, punctual
+from iegopt.solvers.result import Params, Status
+from iegopt.solvers.search.quick import quick_plan
+from iegopt.verify.assignment import check_assignment
+from tests.solvers.random_problems import random_problem
+
+
+def plenty() -> Clock:
+    """Made where it is used: a clock runs from its making."""
+    return Clock(60.0)
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_quick_plan_is_feasible_and_costs_what_it_says(seed: int) -> None:
+    problem = random_problem(seed)
+    found = quick_plan(problem, plenty())
+    if found is None:
+        return
+    value, plan = found
+    report = check_assignment(problem, plan.tolist())
+    assert report.ok
+    assert report.objective == value
+    best = Brute().solve(problem, Params(), None)
+    assert best.objective is not None
+    assert best.objective <= value
+
+
+def test_quick_plan_finds_most_plans_of_random_problems() -> None:
+    solved = [p for p in map(random_problem, range(60)) if Brute().solve(p, Params(), None).choice is not None]
+    assert sum(quick_plan(p, plenty()) is not None for p in solved) > 0.6 * len(solved)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("gangs", [False, True])
+def test_quick_plan_with_tight_memory_and_more_sites_than_the_sample(family: str, gangs: bool) -> None:
+    problem = generate(family, 20, 256, "tight", 3, gangs=gangs)  # type: ignore[arg-type]
+    found = quick_plan(problem, plenty())
+    assert found is not None
+    assert check_assignment(problem, found[1].tolist()).objective == found[0]
+
+
+def test_a_stage_that_fits_nowhere_in_the_sample_looks_further() -> None:
+    problem = generate("chain", 2, 256, "slack", 1)
+    only, sites = 200, problem.topology.S
+    # The only site with room for the second stage is the dearest of all.
+    share, cost = problem.options.share.copy(), problem.options.cost.copy()
+    share[sites:] = np.where(np.arange(sites) == only, 1, NO_LIMIT // 4)
+    cost[only] = cost[sites + only] = 4 * cost.max()
+    options = dataclasses.replace(problem.options, share=share, cost=cost)
+    found = quick_plan(dataclasses.replace(problem, options=options, sla=np.full(2, NO_LIMIT)), plenty())
+    assert found is not None
+    assert int(found[1][1]) == sites + only
+
+
+def test_no_quick_plan_after_the_deadline() -> None:
+    assert quick_plan(generate("chain", 20, 64, "slack", 1), Clock(-1.0)) is None
+
+
+@pytest.mark.parametrize("gangs", [False, True])
+def test_links_of_sites_price_an_edge_as_the_model_does(gangs: bool) -> None:
+    problem = generate("chain", 2, 70, "slack", 1, gangs=gangs)
+    sites = np.arange(problem.topology.S)
+    latency, rate = site_links(problem.topology, sites[:, None], sites[None, :])
+    exact = edge_ticks(problem, 0, sites[:, None], sites[None, :] + problem.topology.S)[1]
+    assert np.allclose((latency + problem.edges.bytes[0] * rate) * 1e9, exact, atol=1.0)
+
+
+def test_auto_says_that_a_short_limit_left_no_bound() -> None:
+    problem = generate("layered", 12, 700, "tight", 1)
+    result = solve(problem, "auto", Params(time_limit=0.0015))
+    if result.choice is None:
+        assert result.status is Status.UNKNOWN
+    elif result.bound is None:
+        assert "no bound" in result.note
+
+
+def test_settings_of_the_process_are_given_back() -> None:
+    interval, usual = sys.getswitchinterval(), gc.get_threshold()
+    with punctual(0.01):
+        assert sys.getswitchinterval() < interval
+        assert gc.get_threshold()[2] > usual[2]
+        with punctual(0.001):
+            assert sys.getswitchinterval() < interval
+        assert gc.get_threshold()[2] > usual[2]
+    assert gc.get_threshold() == usual
+    assert sys.getswitchinterval() == pytest.approx(interval)
+
+
+def test_settings_are_given_back_by_the_last_of_several_threads() -> None:
+    interval, usual = sys.getswitchinterval(), gc.get_threshold()
+    inside, leave = threading.Barrier(3), threading.Event()
+
+    def work(limit: float) -> None:
+        with punctual(limit):
+            inside.wait()
+            leave.wait()
+
+    threads = [threading.Thread(target=work, args=(limit,)) for limit in (0.01, 0.1)]
+    for thread in threads:
+        thread.start()
+    inside.wait()
+    assert gc.get_threshold()[2] > usual[2]
+    leave.set()
+    for thread in threads:
+        thread.join()
+    assert gc.get_threshold() == usual
+    assert sys.getswitchinterval() == pytest.approx(interval)
+
+
+def test_long_limits_change_nothing() -> None:
+    interval, usual = sys.getswitchinterval(), gc.get_threshold()
+    with punctual(10.0), punctual(None):
+        assert gc.get_threshold() == usual
+        assert sys.getswitchinterval() == interval
+
+
+def test_pressure_is_what_waiting_makes_of_a_step() -> None:
+    for _ in range(20):
+        with punctual(0.1):
+            sum(range(20_000))
+    quiet = pressure()
+    assert quiet >= 1
+    for _ in range(8):
+        with punctual(0.1):
+            time.sleep(0.002)
+    assert pressure() > 4
+    for _ in range(30):
+        with punctual(0.1):
+            sum(range(20_000))
+    assert pressure() < 4
