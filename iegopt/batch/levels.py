@@ -21,6 +21,7 @@ from iegopt.batch.construct import (
 )
 from iegopt.batch.cutting import cut
 from iegopt.batch.dual import Dual
+from iegopt.batch.improve import make_room, quicken
 from iegopt.batch.model import BatchModel
 from iegopt.batch.outcome import Outcome
 from iegopt.batch.placement import Placement
@@ -45,6 +46,8 @@ SMALL = 50_000
 """Requests times instances up to which rules are tried too."""
 LOOK, STEPS = 40, 100
 """Steps of the bound to see whether a level has all it asks for, and to come near."""
+ROUNDS, TRIES = 3, 200
+"""Of making room, and requests tried in each."""
 PARTS = (0.85, 0.7, 0.5, 0.3, 0.1)
 """Of the cluster, for prices where all of it has enough."""
 SCARCE = 0.97
@@ -92,13 +95,33 @@ class Search:
         if scarce is not None:
             self._priced(*scarce)
         if self._all_placed():
-            self.bounds = dict(self.full)
+            for at in range(len(self.levels)):
+                self._bound(at, scarce)
+            self._improve(cost, plain_prices(self.model, board))
             return
         if small:
             self._construct(Board(self.model), even, cost)
             self._by_rules()
         for at in range(len(self.levels)):
             self._bound(at, scarce)
+        self._improve(cost, plain_prices(self.model, board))
+
+    def _improve(self, cost: Floats, prices: Prices) -> None:
+        """Make room for what is not placed, as long as that places more; then decode faster where that is free."""
+        for _ in range(ROUNDS):
+            held = np.flatnonzero((self.best.prefill < 0) & self.possible)
+            if not len(held) or self.clock.left <= 0.0:
+                break
+            board = Board.of(self.model, self.best, self.outcome.objective, self.outcome.work)
+            level = self.model.queue.priority[held]
+            turn = [order_by_density(self.model, held[level == h], cost[held[level == h]]) for h in self.levels]
+            placed = make_room(board, self.scout, np.concatenate(turn).tolist(), prices, self.clock, TRIES)
+            if not placed or not self.offer(board.plan.copy()):
+                break
+        if self.clock.left > 0.0:
+            board = Board.of(self.model, self.best, self.outcome.objective, self.outcome.work)
+            if quicken(board, self.clock, anyway=self._all_placed()):
+                self.offer(board.plan.copy())
 
     def _all_placed(self) -> bool:
         return not ((self.best.prefill < 0) & self.possible).any()
