@@ -48,6 +48,8 @@ LOOK, STEPS = 40, 100
 """Steps of the bound to see whether a level has all it asks for, and to come near."""
 ROUNDS, TRIES = 3, 200
 """Of making room, and requests tried in each."""
+NEAR = 0.98
+"""Part of all a level asks for with which prices of a smaller cluster would help no more."""
 PARTS = (0.85, 0.7, 0.5, 0.3, 0.1)
 """Of the cluster, for prices where all of it has enough."""
 SCARCE = 0.97
@@ -175,6 +177,8 @@ class Search:
         start = start if dual.at(start).value < dual.at(other).value else other
         bound = cut(dual, descend(dual, have, self.clock, start=start, steps=STEPS), self.clock)
         self.bounds[level] = min(bound.value, self.full[level])
+        if have >= NEAR * self.full[level]:
+            return
         for part in PARTS if scarce is None else ():
             if bound.value < SCARCE * self.full[level] or self.clock.left <= 0.0:
                 break
