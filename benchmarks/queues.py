@@ -1,14 +1,11 @@
 """Snapshots for the benchmarks of replanning: generated ones of any size, and seconds of public traces.
 
-The traces say when requests came, how long their prompts and answers are, and (Mooncake) which prefixes they share.
-Tenants, priorities, limits and weights are not in them: they are drawn from a seed, as is the work that runs.
+A trace is replayed on a mixed fleet (``iegopt.batch.traces``), faster than it was recorded. Tenants, priorities and
+limits are not in it: they are drawn by a seed.
 """
 
 from __future__ import annotations
 
-import csv
-import datetime
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,6 +15,9 @@ import numpy as np
 
 from iegopt.batch.build import build_model
 from iegopt.batch.model import BatchModel
+from iegopt.batch.traces.make import make_snapshots
+from iegopt.batch.traces.read import read_trace
+from iegopt.batch.traces.snapshots import Mix
 from iegopt.problem.cluster import CompiledCluster
 from iegopt.spec.batch_policy import BatchPolicy
 from iegopt.spec.cluster import ClusterSpec
@@ -27,8 +27,6 @@ __all__ = [
     "FLEET",
     "Ask",
     "Case",
-    "asks_of_azure",
-    "asks_of_mooncake",
     "common_prompt",
     "generated",
     "of_trace",
@@ -39,7 +37,7 @@ NOW, BLOCK = 1000.0, 512
 MODEL = "Llama-3.1-8B"
 VARIANT = {
     "H100": f"{MODEL}/bf16/CUDA", "A100-80GB": f"{MODEL}/bf16/CUDA", "MI300X": f"{MODEL}/bf16/ROCm",
-    "L40S": f"{MODEL}/bf16/CUDA", "L4": f"{MODEL}/bf16/CUDA",
+    "L40S": f"{MODEL}/bf16/CUDA",
 }  # fmt: skip
 FLEET = ("H100", "A100-80GB", "L40S", "MI300X")
 CLASSES: tuple[tuple[str, int, float, dict[str, float]], ...] = (
@@ -113,42 +111,30 @@ def common_prompt(requests: int, instances: int, seed: int = 0) -> Case:
 
 def pressure(model: BatchModel) -> float:
     """Seconds of all prefills on the mean instance, over the seconds that all instances have for them by their
-    limits: above 1 not all can be in time."""
-    queue, kind = model.queue, model.instances.kind
-    work = model.prefill.seconds(np.arange(model.N)[:, None], np.arange(model.K))[:, kind].mean(axis=1)
-    room = float((1.0 - model.instances.other).mean()) * model.J * float(queue.prefill_by.mean())
+    limits: above 1 not all can be in time. Requests that are refused do not count."""
+    queue, kind, rows = model.queue, model.instances.kind, np.flatnonzero(~model.alone.refused)
+    if not len(rows):
+        return 0.0
+    work = model.prefill.seconds(rows[:, None], np.arange(model.K))[:, kind].mean(axis=1)
+    room = float((1.0 - model.instances.other).mean()) * model.J * float(queue.prefill_by[rows].mean())
     return float(work.sum()) / room
 
 
-def asks_of_mooncake(path: Path) -> list[Ask]:
-    rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-    return [
-        Ask(r["timestamp"] / 1e3, max(1, r["input_length"]), r["output_length"], tuple(r["hash_ids"])) for r in rows
+def of_trace(file: Path, moments: Sequence[float], speed: float, each: int, seed: int) -> list[Case]:
+    """Moments (seconds after the first arrival, so many times as fast) of a trace on ``each`` devices of every kind."""
+    spec = _cluster((*FLEET, "L4"), each)
+    made = make_snapshots(
+        read_trace(file), spec, MODEL, [round(m, 3) for m in moments], speedup=speed, mix=Mix(seed=seed)
+    )  # fmt: skip
+    return [Case(snapshot.name, CompiledCluster(spec), snapshot, BatchPolicy(window=5.0)) for snapshot in made]
+
+
+def _cluster(fleet: Sequence[str], each: int) -> ClusterSpec:
+    devices = [
+        {"id": model, "model": model, "count": each, "spread": {"per_host": 8, "hosts_per_rack": 4}}
+        for model in fleet
     ]  # fmt: skip
-
-
-def asks_of_azure(path: Path) -> list[Ask]:
-    with path.open(encoding="utf-8", newline="") as file:
-        rows = list(csv.DictReader(file))
-    times = [datetime.datetime.fromisoformat(row["TIMESTAMP"][:26]).timestamp() for row in rows]
-    return [
-        Ask(when - times[0], max(1, int(row["ContextTokens"])), int(row["GeneratedTokens"]))
-        for when, row in zip(times, rows, strict=True)
-    ]
-
-
-def of_trace(name: str, asks: Sequence[Ask], at: float, speed: float, instances: int, seed: int) -> Case:
-    """The queue of a trace that is replayed ``speed`` times as fast, ``at`` its own seconds: what came in the last
-    replayed second waits, and what came in the half minute before it left its prefix, or decodes."""
-    rng = np.random.default_rng([seed, int(at * 1000)])
-    waiting = [
-        Ask(NOW - (at - ask.arrival) / speed, ask.prompt, ask.output, ask.blocks)
-        for ask in asks
-        if at - speed <= ask.arrival < at
-    ]
-    before = [ask for ask in asks if at - 30.0 * speed <= ask.arrival < at - speed]
-    fleet = (*FLEET, "L4")
-    return _case(f"{name} at {at:g} s, {speed:g} times as fast", waiting, before, instances, fleet, rng)
+    return ClusterSpec.model_validate({"devices": devices})
 
 
 def _warm(rng: np.random.Generator) -> list[Ask]:
@@ -166,10 +152,6 @@ def _case(
 ) -> Case:  # fmt: skip
     """The requests with tenants, priorities, limits and weights, on instances where some of those before decode."""
     each = -(-instances // len(fleet))
-    devices = [
-        {"id": model, "model": model, "count": each, "spread": {"per_host": 8, "hosts_per_rack": 4}}
-        for model in fleet
-    ]  # fmt: skip
     names = [(model, f"{model}-{n}") for n in range(each) for model in fleet][:instances]
     engines: list[dict[str, Any]] = []
     running: list[dict[str, Any]] = []
@@ -184,15 +166,14 @@ def _case(
         for n in range(int(rng.integers(2, 9)) if before else 0):
             ask = before[int(rng.integers(0, len(before)))]
             held |= dict.fromkeys(ask.blocks)
-            if model != "L4" or n < 2:
-                kind, priority, _, _ = CLASSES[int(rng.integers(0, 3))]
-                running.append(
-                    {
-                        "id": f"r-{device}-{n}", "instance": device, "stage": "decode", "priority": priority,
-                        "context": min(ask.prompt, 8000), "remaining": max(1, int(ask.output * rng.random())),
-                        "tenant": str(rng.choice(TENANTS)), "sla": {"itl": 0.1} if kind != "batch" else {},
-                    }
-                )  # fmt: skip
+            kind, priority, _, _ = CLASSES[int(rng.integers(0, 3))]
+            running.append(
+                {
+                    "id": f"r-{device}-{n}", "instance": device, "stage": "decode", "priority": priority,
+                    "context": min(ask.prompt, 8000), "remaining": max(1, int(ask.output * rng.random())),
+                    "tenant": str(rng.choice(TENANTS)), "sla": {"itl": 0.1} if kind != "batch" else {},
+                }
+            )  # fmt: skip
         engines[-1]["prefix"] = list(held)
     queue = [_queued(f"q{n}", ask, rng) for n, ask in enumerate(asks)]
     snapshot = {
@@ -201,7 +182,7 @@ def _case(
     policy = {"window": 5.0, "tenants": {"west": {"quota": {"time": 0.3}}}}
     return Case(
         name,
-        CompiledCluster(ClusterSpec.model_validate({"devices": devices})),
+        CompiledCluster(_cluster(fleet, each)),
         SnapshotSpec.model_validate(snapshot),
         BatchPolicy.model_validate(policy),
     )

@@ -78,6 +78,22 @@ class Board:
         for j in range(J):
             self._look(j)
 
+    @classmethod
+    def of(cls, model: BatchModel, plan: Placement, worth: Floats, work: Floats) -> Board:
+        """The board of a plan: what it is worth by level, and the seconds of its prefills (N,)."""
+        board = cls(model)
+        board.plan, board.worth = plan.copy(), worth.copy()
+        board.tenancy = Tenancy(model, plan)
+        for j in range(model.J):
+            board.loads[j] = InstanceLoad.of(model, plan, j)
+            board._look(j)
+        for i in np.flatnonzero(plan.prefill >= 0).tolist() if board.tenancy.limited else ():
+            p, q = int(plan.prefill[i]), int(plan.decode[i])
+            tau = board.paces[plan.pace[q]] if plan.pace[q] >= 0 else inf
+            board._holds[i] = board.tenancy.of_queued(i, p, q, tau, float(work[i]))
+            board.tenancy.add(board._holds[i])
+        return board
+
     def begin(self) -> None:
         """From here on changes can be taken back."""
         self._old, self._undo = {}, []

@@ -21,6 +21,7 @@ from iegopt.batch.construct import (
 )
 from iegopt.batch.cutting import cut
 from iegopt.batch.dual import Dual
+from iegopt.batch.improve import make_room, quicken
 from iegopt.batch.model import BatchModel
 from iegopt.batch.outcome import Outcome
 from iegopt.batch.placement import Placement
@@ -45,6 +46,10 @@ SMALL = 50_000
 """Requests times instances up to which rules are tried too."""
 LOOK, STEPS = 40, 100
 """Steps of the bound to see whether a level has all it asks for, and to come near."""
+ROUNDS, TRIES = 3, 200
+"""Of making room, and requests tried in each."""
+NEAR = 0.98
+"""Part of all a level asks for with which prices of a smaller cluster would help no more."""
 PARTS = (0.85, 0.7, 0.5, 0.3, 0.1)
 """Of the cluster, for prices where all of it has enough."""
 SCARCE = 0.97
@@ -92,13 +97,33 @@ class Search:
         if scarce is not None:
             self._priced(*scarce)
         if self._all_placed():
-            self.bounds = dict(self.full)
+            for at in range(len(self.levels)):
+                self._bound(at, scarce)
+            self._improve(cost, plain_prices(self.model, board))
             return
         if small:
             self._construct(Board(self.model), even, cost)
             self._by_rules()
         for at in range(len(self.levels)):
             self._bound(at, scarce)
+        self._improve(cost, plain_prices(self.model, board))
+
+    def _improve(self, cost: Floats, prices: Prices) -> None:
+        """Make room for what is not placed, as long as that places more; then decode faster where that is free."""
+        for _ in range(ROUNDS):
+            held = np.flatnonzero((self.best.prefill < 0) & self.possible)
+            if not len(held) or self.clock.left <= 0.0:
+                break
+            board = Board.of(self.model, self.best, self.outcome.objective, self.outcome.work)
+            level = self.model.queue.priority[held]
+            turn = [order_by_density(self.model, held[level == h], cost[held[level == h]]) for h in self.levels]
+            placed = make_room(board, self.scout, np.concatenate(turn).tolist(), prices, self.clock, TRIES)
+            if not placed or not self.offer(board.plan.copy()):
+                break
+        if self.clock.left > 0.0:
+            board = Board.of(self.model, self.best, self.outcome.objective, self.outcome.work)
+            if quicken(board, self.clock, anyway=self._all_placed()):
+                self.offer(board.plan.copy())
 
     def _all_placed(self) -> bool:
         return not ((self.best.prefill < 0) & self.possible).any()
@@ -152,6 +177,8 @@ class Search:
         start = start if dual.at(start).value < dual.at(other).value else other
         bound = cut(dual, descend(dual, have, self.clock, start=start, steps=STEPS), self.clock)
         self.bounds[level] = min(bound.value, self.full[level])
+        if have >= NEAR * self.full[level]:
+            return
         for part in PARTS if scarce is None else ():
             if bound.value < SCARCE * self.full[level] or self.clock.left <= 0.0:
                 break

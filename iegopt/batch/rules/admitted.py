@@ -10,14 +10,14 @@ import numpy.typing as npt
 from iegopt.batch.board import Board
 from iegopt.batch.model import BatchModel
 from iegopt.batch.placement import Placement
-from iegopt.batch.rules.scores import RULES
+from iegopt.batch.rules.scores import RULES, Score
 from iegopt.batch.rules.traffic import Reach, Traffic
 from iegopt.solvers.clock import Clock
 
 __all__ = ["admit", "first_come"]
 
 Ints = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
+Bools = npt.NDArray[np.bool_]
 
 PASSES = 8
 """Times the requests that were left are tried again, where fairness lets one in only after another."""
@@ -54,9 +54,7 @@ def admit(
         for i in left:
             if clock is not None and clock.left <= 0.0:
                 return board.plan
-            reach = traffic.reach(i)
-            figures = score(traffic, i, reach)
-            if not any(_place(board, traffic, i, p) for p in _ranked(board, traffic, i, reach, figures)[:tries]):
+            if not any(_place(board, traffic, i, p) for p in _ranked(board, traffic, score, i, tries)):
                 waiting.append(i)
         if len(waiting) in (0, len(left)):
             break
@@ -64,22 +62,35 @@ def admit(
     return board.plan
 
 
-def _ranked(board: Board, traffic: Traffic, i: int, reach: Reach, figures: Floats) -> list[int]:
-    """Instances in the rule's order, those that look full behind all others."""
-    queue, j = board.model.plain, reach.instance
-    memory = np.where(reach.both, queue["kv_full"][i], queue["kv_prompt"][i])
-    sequences = np.where(reach.both & (queue["output"][i] > 0), queue["sequences"][i], 0)
-    full = (memory > board.memory[j]) | (sequences > board.sequences[j])
-    full |= (board.due[j] > board.grid * (1.0 - board.model.instances.other[j])[:, None]).any(axis=1)
+def _ranked(board: Board, traffic: Traffic, score: Score, i: int, most: int) -> Iterator[int]:
+    """The rule's first instances in its order, those that look full behind all others."""
+    reach = traffic.reach(i)
+    figures, full = score(traffic, i, reach), _full(board, traffic, i, reach)
+    for rows in (np.flatnonzero(~full), np.flatnonzero(full)):
+        worth, found = figures[rows], rows
+        if len(rows) > 4 * most:
+            near = np.flatnonzero(worth <= np.partition(worth, most - 1)[most - 1])
+            worth, found = worth[near], rows[near]
+        for n in found[np.argsort(worth, kind="stable")][:most].tolist():
+            yield int(reach.instance[n])
+        most -= len(rows)
+        if most <= 0:
+            return
+
+
+def _full(board: Board, traffic: Traffic, i: int, reach: Reach) -> Bools:
+    """Whether what is placed leaves an instance no memory, batch or time for the request."""
+    queue, at, j = board.model.plain, board.model.instances, reach.every
+    count = queue["sequences"][i] if queue["output"][i] else 0
+    full = np.where(reach.both, queue["kv_full"][i], queue["kv_prompt"][i]) > board.memory[j]
+    full |= reach.both & (count > board.sequences[j])
     matched, _ = traffic.matched(i, reach)
-    work = traffic.work[i, reach.kind] * (1.0 - matched / max(1, queue["prompt"][i]))
+    work = traffic.work[i][reach.kind] * (1.0 - matched / max(1, queue["prompt"][i]))
     by = min(queue["prefill_by"][i], queue["e2e"][i])
-    due = np.where(board.grid <= by, board.due[j], 0.0).max(axis=1, initial=0.0)
-    with np.errstate(invalid="ignore"):
-        share = np.maximum(board.compute[j], board.read[j]) / board.tau[j]
-    full |= due + work > (1.0 - board.model.instances.other[j] - share) * by
-    order = np.lexsort((figures, full))
-    return [int(n) for n in j[order]]
+    before = int(np.searchsorted(board.grid, by, side="right")) - 1
+    due = board.due[j, before] if before >= 0 else 0.0
+    share = np.maximum(board.compute[j], board.read[j]) / board.tau[j]
+    return np.asarray(full | (due + work > (1.0 - at.other[j] - share) * by))
 
 
 def _place(board: Board, traffic: Traffic, i: int, p: int) -> bool:

@@ -31,13 +31,13 @@ PREFIX, QUEUE, KV = 3.0, 2.0, 2.0
 def best_fit(traffic: Traffic, i: int, reach: Reach) -> Floats:
     """Least memory left that still holds the request; those that do not hold it last, the emptiest first."""
     need = traffic.model.plain["kv_full"][i]
-    left = traffic.model.instances.free[reach.instance] - traffic.memory[reach.instance] - need
+    left = traffic.model.instances.free[reach.every] - traffic.memory[reach.every] - need
     return np.asarray(np.where(left >= 0.0, left, 1e18 - left))
 
 
 def least_loaded(traffic: Traffic, i: int, reach: Reach) -> Floats:
     """Fewest requests in flight, for its speed."""
-    return np.asarray((traffic.requests[reach.instance] + 1.0) / traffic.speed[reach.instance])
+    return np.asarray((traffic.requests[reach.every] + 1.0) / traffic.speed[reach.every])
 
 
 def least_load(traffic: Traffic, i: int, reach: Reach) -> Floats:
@@ -45,7 +45,7 @@ def least_load(traffic: Traffic, i: int, reach: Reach) -> Floats:
 
     Tokens in flight are those of prompts that are not done, this one included: a router counts its own.
     """
-    j, queue = reach.instance, traffic.model.plain
+    j, queue = reach.every, traffic.model.plain
     used = np.clip(traffic.memory[j] / np.maximum(1, traffic.model.instances.free[j]), 0.0, 0.999)
     tokens = traffic.tokens[j] + queue["prompt"][i] * queue["sequences"][i]
     return np.asarray(tokens / (DEFAULT_THROUGHPUT * traffic.speed[j]) + CACHE_WEIGHT * used / (1.0 - used))
@@ -55,7 +55,7 @@ def cache_aware(traffic: Traffic, i: int, reach: Reach) -> Floats:
     """SGLang: out of balance (max − min > 64 and max > 1.5·min) the least loaded; else where more than 0.3 of the
     prompt matches, the instance with the longest match; else the least loaded."""
     load = least_loaded(traffic, i, reach)
-    requests = (traffic.requests / traffic.speed)[reach.instance]
+    requests = (traffic.requests / traffic.speed)[reach.every]
     most, least = float(requests.max(initial=0.0)), float(requests.min(initial=np.inf))
     if most - least > ABSOLUTE and most > RELATIVE * least:
         return load
@@ -71,7 +71,7 @@ def dynamo(traffic: Traffic, i: int, reach: Reach) -> Floats:
     Prefill blocks are those queued and the request's own; the credit those it finds, 0.75 where they are in host
     memory. Decode blocks are the KV caches that the instance holds, with the request's own.
     """
-    j, queue, size = reach.instance, traffic.model.plain, traffic.model.holdings.block_tokens
+    j, queue, size = reach.every, traffic.model.plain, traffic.model.holdings.block_tokens
     _, credit = traffic.matched(i, reach)
     sequences, each = queue["sequences"][i], queue["kv_per_token"][i]
     prefill = (traffic.tokens[j] + queue["prompt"][i] * sequences - credit * sequences) / size
@@ -81,11 +81,11 @@ def dynamo(traffic: Traffic, i: int, reach: Reach) -> Floats:
 
 def llm_d(traffic: Traffic, i: int, reach: Reach) -> Floats:
     """llm-d's default scorers: 3·match + 2·(most − queue)/(most − least) + 2·(1 − memory in use), the most wins."""
-    j, prompt = reach.instance, traffic.model.plain["prompt"][i]
+    j, prompt = reach.every, traffic.model.plain["prompt"][i]
     matched, _ = traffic.matched(i, reach)
     queue = (traffic.waiting / traffic.speed)[j]
     most, least = float(queue.max(initial=0.0)), float(queue.min(initial=np.inf))
-    empty = (most - queue) / (most - least) if most > least else np.ones(len(j))
+    empty = (most - queue) / (most - least) if most > least else np.ones(len(queue))
     used = np.clip(traffic.memory[j] / np.maximum(1, traffic.model.instances.free[j]), 0.0, 1.0)
     return np.asarray(-(PREFIX * matched / max(1, prompt) + QUEUE * empty + KV * (1.0 - used)))
 
@@ -95,7 +95,7 @@ def first_token(traffic: Traffic, i: int, reach: Reach) -> Floats:
 
     One that does not know the speeds counts tokens.
     """
-    j, queue = reach.instance, traffic.model.plain
+    j, queue = reach.every, traffic.model.plain
     matched, _ = traffic.matched(i, reach)
     part = 1.0 - matched / max(1, queue["prompt"][i])
     if not traffic.speeds:

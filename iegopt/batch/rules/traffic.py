@@ -26,9 +26,11 @@ _NOWHERE = np.zeros(0, dtype=np.int64)
 
 @dataclass(frozen=True, eq=False)
 class Reach:
-    """Instances that may prefill a request: their indices and kinds, and whether they decode too."""
+    """Instances that may prefill a request: their indices and kinds, and whether they decode too; ``every`` selects
+    them from an array over all, without a copy where they are all."""
 
     instance: Ints
+    every: slice | Ints
     kind: Ints
     both: Bools
 
@@ -67,6 +69,7 @@ class Traffic:
         self.work = model.prefill.seconds(np.arange(model.N)[:, None], np.arange(model.K))
         self.speed, self.size = self._figures() if speeds else (np.ones(J), np.ones(J))
         self._sent: dict[int, Ints] = {}
+        self._last: tuple[int, tuple[Floats, Floats]] = -1, (np.zeros(0), np.zeros(0))
         count = Counter(block for blocks in model.holdings.blocks for block in blocks)
         self._shared = {block for block, times in count.items() if times > 1}
         rows, group = np.unique(model.prefill.runs, axis=0, return_inverse=True)
@@ -86,6 +89,8 @@ class Traffic:
     def matched(self, i: int, reach: Reach) -> tuple[Floats, Floats]:
         """Tokens of the prompt that instances in reach hold or were sent before, and the same with those that are not
         on the device counted at ``ELSEWHERE``."""
+        if self._last[0] == i:
+            return self._last[1]
         model, prompt = self.model, self.model.plain["prompt"][i]
         there, credit = np.zeros(model.J), np.zeros(model.J)
         holders, tokens, read = model.holdings.of(i, prompt)
@@ -98,11 +103,12 @@ class Traffic:
             run = float(min(depth * model.holdings.block_tokens, prompt - 1))
             for known in (there, credit):
                 known[sent] = np.maximum(known[sent], run)
-        return there[reach.instance], credit[reach.instance]
+        self._last = i, (there[reach.every], credit[reach.every])
+        return self._last[1]
 
     def send(self, i: int, p: int, q: int) -> None:
         """Request ``i`` goes out to ``p``, and decodes on ``q``."""
-        queue = self.model.plain
+        queue, self._last = self.model.plain, (-1, self._last[1])
         kind = int(self.model.instances.kind[p])
         self.requests[p] += 1.0
         self.waiting[p] += 1.0
@@ -121,7 +127,7 @@ class Traffic:
     def _reach(self, row: Bools) -> Reach:
         at = self.model.instances
         found = np.flatnonzero(at.open & at.prefills & row[at.kind])
-        return Reach(found, at.kind[found], at.decodes[found])
+        return Reach(found, slice(None) if len(found) == self.model.J else found, at.kind[found], at.decodes[found])
 
     def _figures(self) -> tuple[Floats, Floats]:
         """Prompt tokens a second of each instance's kind over its requests, beside the mean; and memory."""

@@ -21,6 +21,9 @@ _ROW, _BAR, _TOP = 32.0, 18.0, 30.0
 _NARROW = 1.5
 _COLOURS = ("compute", "io", "tool")
 _NEAR = 1.5
+"""The whole window is drawn where it is no more than so many times as long as the prefills."""
+_SHORTEST = 7
+"""Letters of a name that a bar must have room for to bear it."""
 
 
 def colour(priority: int) -> str:
@@ -67,10 +70,8 @@ def _prefill(q: QueuedDecision, left: float, scale: float, y: float) -> str:
     start, end = q.start or 0.0, q.first_token or 0.0
     width = max((end - start) * scale, _NARROW)
     body = rect(left + start * scale, y + 7, width, _BAR, f"bar {colour(q.priority)}", min(3.0, width / 2))
-    if width >= text_width("…", 11) * 4:
-        name = clip(q.id, width - 6, 11)
-        if text_width(name, 11) <= width:
-            body += text(left + start * scale + width / 2, y + 20, name, "on", "middle")
+    if width >= text_width("x" * _SHORTEST, 11) + 6:
+        body += text(left + start * scale + width / 2, y + 20, clip(q.id, width - 6, 11), "on", "middle")
     reused = f"\n{q.reused:,} tokens reused" if q.reused else ""
     moved = f"\nKV cache to {q.decode}: {data(q.transferred)} over {q.path}" if q.decode != q.prefill else ""
     when = f"{seconds(start)} – {seconds(end)}, {seconds(q.work)} at full speed"
@@ -79,7 +80,7 @@ def _prefill(q: QueuedDecision, left: float, scale: float, y: float) -> str:
 
 def _time(use: InstanceUse, x: float, y: float) -> str:
     """What decode and other work take of the time; the rest is for prefills."""
-    body = rect(x, y + 9, _BARS, 14, "under", 3)
+    body = rect(x, y + 9, _BARS, 14, "room", 3)
     decode = _BARS * min(1.0, use.decode_share)
     body += rect(x, y + 9, decode, 14, "memory", 0)
     body += rect(x + decode, y + 9, _BARS * min(1.0 - decode / _BARS, use.other_share), 14, "control", 0)
@@ -90,6 +91,6 @@ def _time(use: InstanceUse, x: float, y: float) -> str:
 
 def _memory(use: InstanceUse, x: float, y: float) -> str:
     share = use.memory / use.free if use.free else 0.0
-    body = rect(x, y + 9, _BARS, 14, "under", 3) + rect(x, y + 9, _BARS * min(1.0, share), 14, "L", 0)
+    body = rect(x, y + 9, _BARS, 14, "room", 3) + rect(x, y + 9, _BARS * min(1.0, share), 14, "L", 0)
     of = percent(share) if use.free else NONE
     return titled(body, f"{use.id}\nKV caches {data(use.memory)} of {data(use.free)}: {of}")

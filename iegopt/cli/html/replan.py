@@ -34,6 +34,8 @@ def replan_page(plan: BatchPlan, cluster: str, window: float) -> str:
     over = len(plan.instances) - MOST_DRAWN
     if over > 0:
         drawing += f"<p>{over:,} instances that prefill less are not drawn.</p>"
+    if plan.running:
+        drawing += "<p>Prefills that run already are not drawn.</p>"
     body = _section("Instances over the window", drawing)
     waiting = rows.waiting(plan)
     parts = [rows.levels(plan), rows.placed(plan)]

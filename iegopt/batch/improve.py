@@ -1,0 +1,194 @@
+"""Making room: what runs or is placed gives way to a request that is worth more, moves elsewhere where that is enough,
+and is put back where it still fits.
+
+Every trial is taken back unless the plan is better level by level; their number bounds the work, so that the same plan
+comes out whenever the clock does not end it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import numpy.typing as npt
+
+from iegopt.batch.board import Board
+from iegopt.batch.construct import insert
+from iegopt.batch.links import transfer_seconds
+from iegopt.batch.model import BatchModel
+from iegopt.batch.placement import KEEP
+from iegopt.batch.reach import Prices
+from iegopt.batch.scout import Scout
+from iegopt.solvers.clock import Clock
+
+__all__ = ["make_room", "quicken"]
+
+Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+
+PLACES = 4
+"""Instances tried for a request."""
+LEAVE = 4
+"""The most that gives way to one request."""
+EPSILON = 1e-9
+
+
+def make_room(board: Board, scout: Scout, turn: list[int], prices: Prices, clock: Clock, tries: int) -> int:
+    """Try to place the requests of ``turn`` where something gives way; how many were placed."""
+    room = _Room(board, scout, prices, clock)
+    placed = 0
+    for i in turn[:tries]:
+        if clock.left <= 0.0:
+            break
+        placed += room.make(i)
+    return placed
+
+
+def quicken(board: Board, clock: Clock, *, anyway: bool) -> int:
+    """Decode as fast as all rules allow on every instance where that is worth more, or ``anyway`` no less: whoever
+    waits for the end waits less. How many instances changed."""
+    changed = 0
+    for j in np.flatnonzero(np.isfinite(board.tau)).tolist():
+        for rung in range(int(board.plan.pace[j])):
+            if clock.left <= 0.0:
+                return changed
+            before = board.worth.copy()
+            board.begin()
+            if board.repace(j, rung) and (_more(board.worth, before) or (anyway and not _more(before, board.worth))):
+                board.commit()
+                changed += 1
+                break
+            board.rollback()
+    return changed
+
+
+class _Room:
+    """A board on which room is made."""
+
+    def __init__(self, board: Board, scout: Scout, prices: Prices, clock: Clock) -> None:
+        self.board, self.scout, self.prices, self.clock = board, scout, prices, clock
+        self.model: BatchModel = board.model
+        running, at = self.model.running, self.model.instances
+        self._there: dict[int, list[int]] = {}
+        for r in range(self.model.R):
+            for j in {int(running.instance[r]), int(running.decode[r])}:
+                self._there.setdefault(j, []).append(r)
+        family = self.model.kinds.family[at.kind]
+        self._takes = [
+            np.flatnonzero(at.open & at.decodes & (family == f)) for f in range(int(family.max(initial=0)) + 1)
+        ]
+        self._family = family
+
+    def make(self, i: int) -> bool:
+        """Place request ``i`` where what gives way costs less than it brings."""
+        for j in self._instances(i):
+            for leave in (self._running, self._queued):
+                self.board.begin()
+                before = self.board.worth.copy()
+                if leave(i, j) and _more(self.board.worth, before):
+                    self.board.commit()
+                    return True
+                self.board.rollback()
+        return False
+
+    def _instances(self, i: int) -> list[int]:
+        """Instances that run the request, those where its prefill is quickest first, of a kind the least loaded."""
+        model, at = self.model, self.model.instances
+        j = np.flatnonzero(at.open & at.prefills & (at.decodes | (model.queue.output[i] == 0)))
+        work = self.scout.work[i][at.kind[j]]
+        load = self.board.due[j, -1] - self.board.slack[j, -1]
+        turn = np.lexsort((j, load, work))
+        turn = turn[np.isfinite(work[turn])]
+        kinds: dict[int, int] = {}
+        found = []
+        for n in turn.tolist():
+            kind = int(at.kind[j[n]])
+            kinds[kind] = kinds.get(kind, 0) + 1
+            if kinds[kind] <= PLACES:
+                found.append(int(j[n]))
+        return found[: 3 * PLACES]
+
+    def _running(self, i: int, j: int) -> bool:
+        """Running stages leave ``j``, the least loss first, until the request fits; each moves where it can."""
+        for r in self._victims(i, j):
+            if not self._moved(r, j):
+                if not self._may_preempt(i, r):
+                    continue
+                self.board.preempt(r)
+            if self._fits(i, j):
+                return True
+        return False
+
+    def _victims(self, i: int, j: int) -> list[int]:
+        action, running = self.board.plan.action, self.model.running
+        there = [r for r in self._there.get(j, ()) if action[r] == KEEP]
+        there.sort(key=lambda r: (-int(running.priority[r]), float(self.board.loss[r]), r))
+        return there[:LEAVE]
+
+    def _may_preempt(self, i: int, r: int) -> bool:
+        config, running = self.model.policy.preemption_config, self.model.running
+        gap = int(running.priority[r]) - int(self.model.queue.priority[i])
+        return config.enabled and gap >= config.min_priority_gap and (
+            int(running.preempted[r]) < config.max_preempt_per_request
+        )  # fmt: skip
+
+    def _moved(self, r: int, j: int) -> bool:
+        """Move a running decode to the instance of its family that has most room."""
+        model, board, running = self.model, self.board, self.model.running
+        if not model.policy.migration or running.is_prefill[r]:
+            return False
+        takes = self._takes[int(self._family[j])]
+        takes = takes[(takes != j) & (board.memory[takes] >= running.kv_there[r])]
+        slack = board.slack[takes, -1]
+        for to in takes[np.argsort(-slack, kind="stable")][:2].tolist():
+            rung = int(board.plan.pace[to]) if np.isfinite(board.tau[to]) else self._rung(float(running.itl[r]))
+            tau = board.paces[rung]
+            way = float(transfer_seconds(model.instances, model.policy.kv_transfer_config, j, to, running.wire_now[r]))
+            late = way + int(running.remaining[r]) * tau > float(running.finish_by[r])
+            loss = float(running.weight[r]) * (model.policy.second_value * way + late)
+            if not late and board.move(r, to, rung, loss):
+                return True
+        return False
+
+    def _rung(self, itl: float) -> int:
+        return max(0, int(np.searchsorted(self.model.paces, itl, side="right")) - 1)
+
+    def _queued(self, i: int, j: int) -> bool:
+        """Requests of the plan leave ``j`` until the request fits, and go where else there is room."""
+        gone: list[int] = []
+        for k in self._lesser(i, j):
+            if not self.board.remove(k):
+                return False
+            gone.append(k)
+            if self._fits(i, j):
+                for k in gone:
+                    insert(self.board, self.scout, k, self.prices, self.clock)
+                return True
+        return False
+
+    def _lesser(self, i: int, j: int) -> Iterator[int]:
+        """Requests on ``j`` that the request may take the place of: of lower priority first, then the longest
+        prefill that is no longer than its own."""
+        plan, queue = self.board.plan, self.model.queue
+        there = np.flatnonzero((plan.prefill == j) & (plan.decode == j) & (queue.priority >= queue.priority[i]))
+        work = self.scout.work[there, self.model.instances.kind[j]]
+        own = float(self.scout.work[i, self.model.instances.kind[j]])
+        turn = np.lexsort((there, -np.where(work <= own, work, -work), -queue.priority[there]))
+        yield from there[turn][:LEAVE].tolist()
+
+    def _fits(self, i: int, j: int) -> bool:
+        queue, board = self.model.queue, self.board
+        if not queue.output[i]:
+            return board.place(i, j, j, int(board.plan.pace[j]))
+        own = self.scout.own_rung(i)
+        now = int(board.plan.pace[j])
+        rungs = [own] if np.isinf(board.tau[j]) else [now, min(own, now), own]
+        return any(board.place(i, j, j, rung) for rung in dict.fromkeys(rungs) if board.paces[rung] <= queue.itl[i])
+
+
+def _more(new: Floats, old: Floats) -> bool:
+    """Whether one is more than the other, level by level."""
+    for mine, theirs in zip(new.tolist(), old.tolist(), strict=True):
+        if abs(mine - theirs) > EPSILON * max(1.0, abs(theirs)):
+            return bool(mine > theirs)
+    return False
