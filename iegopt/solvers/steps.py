@@ -227,7 +227,7 @@ class Steps:
         """Step 6, to the end unless no plan is found: prices know all that couples the stages.
 
         Branch and bound, neighbourhoods and local search take turns; what gains most in a round gets a longer turn
-        next, or tabu search where the gap is hopeless.
+        next, and where the gap is hopeless, tabu search as much as branch and bound.
 
         Parameters
         ----------
@@ -260,7 +260,8 @@ class Steps:
             best = max(range(len(turns)), key=rate.__getitem__)
             if self.best is None and (rate[best] <= 0 or without_plan.left <= 0):
                 break
-            seconds[-1 if hopeless and self.tabu is not None else best] *= _TURN_GROWTH
+            for i in (0, 2) if hopeless and self.tabu is not None else (best,):
+                seconds[i] *= _TURN_GROWTH
         self.search.offer_best(self.best)
         self._learn()
         self.steps.append(f"{self.search.nodes} nodes under prices, {self.near.solved} neighbourhoods")
