@@ -6,14 +6,14 @@
    millisecond. Where it is not, interchangeable devices are merged into counted classes (``problem/classes.py``) for
    all that follows.
    Stages that share memory and no costs leave here, for prices, tabu search and HiGHS (``separable.py``).
-3. Constructions and repair.
+3. Constructions and repair. On dense graphs of few options, then, branch and bound over pairs of stages, as long as it
+   gets on (``exact/pair_search.py``).
 4. Memory and limits in time as prices: a better bound, plans by beam search, and fewer options
    (``exact/bounding.py``). Where no plan is known by then, repair walks from random starts.
 5. On a graph with cycles where no price is due, elimination over the options that are left: where no shared limit
    binds, its choice is optimal.
 6. Branch and bound on prices, neighbourhoods solved by it, and local search take turns until the end: tabu search over
-   the whole neighbourhood of a plan where the options left are few, kicks elsewhere. On dense graphs of few options,
-   branch and bound over pairs of stages comes first, as long as it gets on (``exact/pair_search.py``).
+   the whole neighbourhood of a plan where the options left are few, kicks elsewhere.
 7. Where prices do not hold, or find no plan, what survives of the options is enumerated where it is small, else goes
    to CP-SAT in a process of its own, with the plan as hint.
 
@@ -139,6 +139,7 @@ class AutoSolver:
         share = clock.slice(min(_SEARCH_SHARE * clock.left, _SEARCH_MOST)) if clock.left > _ENGINE_NEEDS else clock
         run = Steps(relaxed, first, params, clock, share, note)
         run.construct()
+        run.search_pairs()
         run.look_near()
         run.price()
         run.find_feasible()

@@ -16,7 +16,7 @@ from iegopt.solvers.exact.candidates import table_cells
 from iegopt.solvers.exact.elimination import eliminate
 from iegopt.solvers.exact.messages import UNREACHABLE
 from iegopt.solvers.exact.neighbourhood import Neighbourhoods
-from iegopt.solvers.exact.pair_search import search_pairs
+from iegopt.solvers.exact.pair_search import dense_reason, search_pairs
 from iegopt.solvers.exact.prices import PRICES_PROOF, unpriceable
 from iegopt.solvers.exact.relaxation import Relaxation
 from iegopt.solvers.grain import next_value
@@ -38,6 +38,8 @@ _TURN, _TURN_GROWTH = 0.3, 2.0
 """Seconds of a turn at first, and by what that of the most profitable grows."""
 _SMALL_GAP, _FIRST_TURN = 0.03, 1.5
 """Gap after the root below which branch and bound may well close it, and the seconds that it gets to try."""
+_BEFORE_PAIRS, _TURN_SHARE = 1e-3, 0.02
+"""Seconds per option left, and part of the time left, of tabu search before branch and bound over pairs."""
 _HOPELESS = 0.1
 """Gap after the root from which branch and bound is not expected to close it."""
 _NEAR, _NEAR_GROWTH, _NEAR_PHASES = 20, 4, 2
@@ -106,6 +108,18 @@ class Steps:
     def _time_for_edges(self) -> bool:
         """Whether the least that prices take, after the min-marginals, is left."""
         return self.clock.left > 1.5 * _EDGE_NEEDS * self.problem.E + relaxation_seconds(self.problem)
+
+    def search_pairs(self) -> None:
+        """Between steps 3 and 4, branch and bound over the pairs of a dense graph, as long as it gets on."""
+        if self.closed or self.best is None or dense_reason(self.problem, self.survivors) is not None:
+            return
+        self._search(self.clock.slice(min(_BEFORE_PAIRS * int(self.survivors.sum()), _TURN_SHARE * self.clock.left)))
+        pairs = search_pairs(self.problem, self.survivors, self.best, self.clock, self.params.report)
+        if pairs.value is not None and pairs.plan is not None:
+            self.take((pairs.value, pairs.plan))
+        if pairs.done:
+            self.bound, self.proof = self.best[0], "branch and bound over pairs"
+        self.steps.append(f"{pairs.nodes} partial plans by pairs")
 
     def look_near(self) -> None:
         """Step 4 over the options with the least min-marginals alone: a plan, a bound, and often the proof.
@@ -227,7 +241,7 @@ class Steps:
         """Step 6, to the end unless no plan is found: prices know all that couples the stages.
 
         Branch and bound, neighbourhoods and local search take turns; what gains most in a round gets a longer turn
-        next, or tabu search where the gap is hopeless.
+        next, and where the gap is hopeless, tabu search as much as branch and bound.
 
         Parameters
         ----------
@@ -245,7 +259,6 @@ class Steps:
             seconds[0] = _FIRST_TURN
         else:
             self._search(self.clock.slice(_TURN))
-        self._search_pairs()
         without_plan = self.clock.slice(_PLANLESS_SHARE * self.clock.left)
         while not self.closed and self.clock.left > 0:
             progress = self._progress()
@@ -260,7 +273,8 @@ class Steps:
             best = max(range(len(turns)), key=rate.__getitem__)
             if self.best is None and (rate[best] <= 0 or without_plan.left <= 0):
                 break
-            seconds[-1 if hopeless and self.tabu is not None else best] *= _TURN_GROWTH
+            for i in (0, 2) if hopeless and self.tabu is not None else (best,):
+                seconds[i] *= _TURN_GROWTH
         self.search.offer_best(self.best)
         self._learn()
         self.steps.append(f"{self.search.nodes} nodes under prices, {self.near.solved} neighbourhoods")
@@ -293,19 +307,6 @@ class Steps:
         self.tabu.run(clock, self.bound)
         if self.tabu.best is not None:
             self.take(self.tabu.best)
-
-    def _search_pairs(self) -> None:
-        """Branch and bound over the pairs of a dense graph, as long as it gets on."""
-        if self.closed or self.best is None:
-            return
-        pairs = search_pairs(self.problem, self.survivors, self.best, self.clock, self.params.report)
-        if pairs is None:
-            return
-        if pairs.value is not None and pairs.plan is not None:
-            self.take((pairs.value, pairs.plan))
-        if pairs.done:
-            self.bound, self.proof = self.best[0], "branch and bound over pairs"
-        self.steps.append(f"{pairs.nodes} partial plans by pairs")
 
     def _kick(self, clock: Clock) -> None:
         if self.best is not None and clock.left > 0:

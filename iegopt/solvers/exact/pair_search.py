@@ -33,7 +33,7 @@ from iegopt.solvers.exact.messages import UNREACHABLE
 from iegopt.solvers.result import Report, unheard
 from iegopt.solvers.search.tables import untabled
 
-__all__ = ["PairSearch", "search_pairs", "unpaired"]
+__all__ = ["PairSearch", "dense_reason", "search_pairs", "unpaired"]
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
@@ -43,7 +43,7 @@ _EDGES_PER_STAGE = 2
 _MOST_OPTIONS, _MOST_CELLS = 400, 400_000
 """Options in all, and children · options of a block, up to which it is tried."""
 _SWEEPS = 40
-_TRIAL, _GETS_ON, _SHARE = 0.1, 1e-3, 0.7
+_TRIAL, _GETS_ON, _SHARE = 0.15, 1e-3, 0.95
 """Part of the time left in which a search may show that it gets on, the part of it that does show it when searched, and
 the part of the time left that it then gets."""
 _FAR = 1 << 58
@@ -62,12 +62,13 @@ def unpaired(problem: Problem, mask: Bools) -> str | None:
     return f"{left} options, more than {_MOST_OPTIONS}" if left > _MOST_OPTIONS else None
 
 
-def search_pairs(
-    problem: Problem, mask: Bools, best: tuple[int, Ints], clock: Clock, report: Report
-) -> PairSearch | None:
-    """A search from a plan, as long as it gets on; ``None`` where it does not apply."""
-    if (untabled(problem) or unpaired(problem, mask)) is not None:
-        return None
+def dense_reason(problem: Problem, mask: Bools) -> str | None:
+    """Why the options of a mask (O,) are not searched by ``search_pairs``, ``None`` where they are."""
+    return untabled(problem) or unpaired(problem, mask)
+
+
+def search_pairs(problem: Problem, mask: Bools, best: tuple[int, Ints], clock: Clock, report: Report) -> PairSearch:
+    """A search from a plan, as long as it gets on."""
     search = PairSearch(problem, mask, best, report)
     search.run(clock.slice(_TRIAL * clock.left))
     if search.searched > _GETS_ON:
@@ -77,8 +78,8 @@ def search_pairs(
 
 @dataclass(frozen=True, eq=False)
 class _Block:
-    """Partial plans of one depth: what they cost so far (n,), costs' of all options with what is fixed (n, V·K), free
-    memory (n, D), option numbers chosen (n, depth), and each plan's part of the search (n,)."""
+    """Partial plans of one depth: what they cost so far (n,), costs' of what is open with what is fixed (n, open · K),
+    free memory (n, D), option numbers chosen (n, depth), and each plan's part of the search (n,)."""
 
     paid: Ints
     cost: Ints
@@ -143,24 +144,21 @@ class PairSearch(BestPlan):
         """Give the next stage every option that fits."""
         V, K = self._shape
         depth = block.chosen.shape[1]
-        own = block.cost[:, depth * K : (depth + 1) * K]
-        room = block.free[:, self._device[depth]] >= self._need[depth]
-        row, pick = np.nonzero(room & (own < _FAR))
+        need, device = self._need[depth], self._device[depth]
+        row, pick = np.nonzero((block.free[:, device] >= need) & (block.cost[:, :K] < _FAR))
         self.nodes += len(row)
-        paid = block.paid[row] + own[row, pick]
+        paid = block.paid[row] + block.cost[row, pick]
+        cost = block.cost[row, K:] + self._pairs[depth][pick, (depth + 1) * K :]
+        bound = paid + self._least + _least_of(cost.reshape(len(row), V - depth - 1, K))
+        alive = np.flatnonzero(bound < self._limit)
+        row, pick, paid, cost = row[alive], pick[alive], paid[alive], cost[alive]
         free = block.free[row]
-        free[np.arange(len(row)), self._device[depth, pick]] -= self._need[depth, pick]
-        chosen = np.concatenate([block.chosen[row], pick[:, None]], axis=1)
-        cost = block.cost[row] + self._pairs[depth, pick]
-        bound = paid + self._least
-        if depth + 1 < V:
-            later = slice(depth + 1, V)
-            rest = cost.reshape(-1, V, K)[:, later]
-            fits = free[:, self._device[later]] >= self._need[later]
-            least = np.where(fits, rest, _FAR).min(axis=2)
-            bound = np.where(least.max(axis=1) < _FAR, bound + least.sum(axis=1), _FAR)
-        alive = np.flatnonzero(bound < min(self.upper, _FAR))
+        free[np.arange(len(row)), device[pick]] -= need[pick]
+        fits = free[:, self._device[depth + 1 :]] >= self._need[depth + 1 :]
+        bound = paid + self._least + _least_of(np.where(fits, cost.reshape(fits.shape), _FAR))
+        alive = np.flatnonzero(bound < self._limit)
         alive = alive[np.argsort(bound[alive], kind="stable")]
+        chosen = np.concatenate([block.chosen[row], pick[:, None]], axis=1)
         if depth + 1 == V:
             self._offer(chosen[alive[:1]])
             alive = alive[:0]
@@ -170,11 +168,21 @@ class PairSearch(BestPlan):
             part = (block.part / np.maximum(children, 1))[row[alive]]
             self._stack.append(_Block(paid[alive], cost[alive], free[alive], chosen[alive], part))
 
+    @property
+    def _limit(self) -> int:
+        return min(self.upper, _FAR)
+
     def _offer(self, chosen: Ints) -> None:
         for picks in chosen:
             plan = np.empty(len(picks), dtype=np.int64)
             plan[self._order] = self._option[np.arange(len(picks)), picks]
             self.offer(plan)
+
+
+def _least_of(cost: Ints) -> Ints:
+    """(n,) the sum over stages of the least of (n, stages, K) costs, ``_FAR`` where a stage has none."""
+    least = cost.min(axis=2)
+    return np.where((least < _FAR).all(axis=1), least.sum(axis=1), _FAR)
 
 
 def _part_of(block: _Block, rows: slice) -> _Block:
