@@ -14,16 +14,14 @@ MOST = 600
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("size", "first", "seeds"), [("tiny", 0, 100), ("small", 0, 100), ("small", 100, 100), ("large", 0, 2)]
-)
+@pytest.mark.parametrize(("size", "first", "seeds"), [("tiny", 0, 60), ("small", 0, 60), ("large", 0, 1)])
 def test_every_plan_keeps_every_rule(size: Size, first: int, seeds: int) -> None:
     """Quotas, capacities, limits, preemption; nothing dropped; strict priority; the same plan again."""
     placed = 0
     for seed in range(first, first + seeds):
         case = random_case(seed, size)
         plan = plan_of(case)
-        assert broken(case, plan) == [], seed
+        assert broken(case, plan, again=seed % 6 == 0) == [], seed
         if size == "small":
             assert list(blocked(case, plan)) == [], seed
         placed += sum(decision.status == "placed" for decision in plan.queue)
@@ -33,7 +31,7 @@ def test_every_plan_keeps_every_rule(size: Size, first: int, seeds: int) -> None
 @pytest.mark.slow
 def test_no_plan_is_better_than_the_best_and_most_are_as_good() -> None:
     verdicts = {"equal": 0, "worse": 0}
-    for seed in range(60):
+    for seed in range(40):
         case = random_case(seed, "tiny")
         try:
             verdict, wrong = against_brute(case, MOST)
@@ -41,5 +39,5 @@ def test_no_plan_is_better_than_the_best_and_most_are_as_good() -> None:
             continue
         assert wrong == [], seed
         verdicts[verdict] += 1
-    assert verdicts["equal"] + verdicts["worse"] > 40
+    assert verdicts["equal"] + verdicts["worse"] > 25
     assert verdicts["equal"] >= 0.9 * sum(verdicts.values()), verdicts
