@@ -13,6 +13,9 @@ from iegopt.batch.model import BatchModel
 
 __all__ = ["Dual", "Priced"]
 
+FLOAT = 1e-11
+"""Relative error of the sums of a bound, generously."""
+
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
@@ -126,11 +129,10 @@ class Dual:
         self._work = np.where(np.isfinite(items.work), items.work, 0.0)
         self._compute = np.where(np.isfinite(items.compute), items.compute, 0.0)
         self._read = np.where(np.isfinite(items.read), items.read, 0.0)
+        # What decodes nowhere is no part of an instance that decodes at a pace.
+        self._stored = np.where(items.decodes, items.memory, 0.0)
         self._together = np.searchsorted(self.grid, items.together)
         self._apart = np.searchsorted(self.grid, items.apart)
-        self._dominated = [
-            bool((self._compute[c] <= self._read[c]).all() and self._bases[0][c] <= self._bases[1][c]) for c in range(C)
-        ]  # fmt: skip
         self._decode = np.full((C, P, len(items)), np.inf)
         self._same = np.full((C, P, len(items)), np.inf)
         self._prefill = np.full((C, P, len(items)), np.inf)
@@ -159,7 +161,7 @@ class Dual:
         spread = self.grid[None, None, :] / self.paces[None, :, None]
         cost_a = (due_a[:, None, :] * spread).sum(axis=2) + la.reshape(C, P)
         cost_b = (due_b[:, None, :] * spread).sum(axis=2) + lb.reshape(C, P)
-        cost_s, cost_m = ls.reshape(C, P), lm.reshape(C, P) + memory[:, None]
+        cost_s, cost_m = ls.reshape(C, P), lm.reshape(C, P)
         tail = np.zeros((C, G + 1))
         tail[:, :G] = np.cumsum((due_a + due_b)[:, ::-1], axis=1)[:, ::-1]
         mu = self._multipliers(prices)
@@ -167,7 +169,7 @@ class Dual:
         at_p, at_q, pace = (np.zeros(len(items), dtype=np.int64) for _ in range(3))
         apart = np.zeros(len(items), dtype=bool)
         for t in range(P):
-            decode = self._decodes(t, cost_a, cost_b, cost_s, cost_m, mu)
+            decode = self._decodes(t, cost_a, cost_b, cost_s, cost_m, memory, mu)
             for c in range(C):
                 cost = decode[c] + (self._work[c] * tail[c][self._together[t]] + self._same[c, t])
                 better = cost < best
@@ -199,14 +201,16 @@ class Dual:
             mu[self.items.level == h] = price
         return mu
 
-    def _decodes(self, t: int, a: Floats, b: Floats, s: Floats, memory: Floats, mu: Floats) -> Floats:
+    def _decodes(
+        self, t: int, a: Floats, b: Floats, s: Floats, stored: Floats, memory: Floats, mu: Floats
+    ) -> Floats:  # fmt: skip
         items, (C, _, _) = self.items, self.shape
         found = np.empty((C, len(items)))
         for c in range(C):
             with np.errstate(invalid="ignore"):
                 cost = np.where(np.isinf(self._decode[c, t]), np.inf, self._decode[c, t] * mu)
-            cost += self._read[c] * b[c, t] + items.memory * memory[c, t]
-            if not self._dominated[c]:
+            cost += self._read[c] * b[c, t] + self._stored * stored[c, t] + items.memory * memory[c]
+            if a[c, t] > 0.0:
                 cost += self._compute[c] * a[c, t]
             if s[c, t] > 0.0:
                 cost += items.sequences * s[c, t]
@@ -237,7 +241,10 @@ class Dual:
         at_pace, most = pull.argmax(axis=1), np.maximum(pull.max(axis=1), 0.0)
         opened = np.zeros((C, P))
         opened[np.arange(C), at_pace] = np.where(most > 0.0, self.count, 0.0)
-        total = self.static @ prices + (sums - use @ prices).sum() + (self.count * most).sum()
+        paid = use @ prices
+        total = self.static @ prices + (sums - paid).sum() + (self.count * most).sum()
+        # Terms that are far larger than their sum leave little of it in float64: no bound may profit from that.
+        total += FLOAT * (np.abs(self.static) @ prices + np.abs(sums).sum() + np.abs(paid).sum() + self.count @ most)
         slope = self.static - use.sum(axis=0) + np.tensordot(opened, self.pull, 2)
         return Priced(float(total), slope, best, np.asarray(sums, dtype=float), use, opened)
 
@@ -251,12 +258,14 @@ class Dual:
         work = np.bincount(cell, self._work[p, n], K * C * (G + 1)).reshape(K, C, G + 1)
         done = np.cumsum(work[:, :, :G], axis=2)
         cell = (k * C + q) * P + t
-        compute, read, batch, store = (
+        compute, read, batch, store, held = (
             np.bincount(cell, part, K * C * P).reshape(K, C, P)
-            for part in (self._compute[q, n], self._read[q, n], items.sequences[n], items.memory[n])
-        )
+            for part in (
+                self._compute[q, n], self._read[q, n], items.sequences[n], self._stored[n], items.memory[n],
+            )
+        )  # fmt: skip
         dues = [done + (part / self.paces).sum(axis=2)[:, :, None] * self.grid for part in (compute, read)]
-        memory = store.sum(axis=2).ravel() + np.bincount(k * C + p, np.where(apart, items.moved_memory[n], 0.0), K * C)
+        memory = held.sum(axis=2).ravel() + np.bincount(k * C + p, np.where(apart, items.moved_memory[n], 0.0), K * C)
         parts = [part.reshape(K, -1) for part in (*dues, compute, read, batch, store, memory)]
         use = np.zeros((K, self.size))
         use[:, : len(self.scale)] = np.concatenate(parts, axis=1) / self.scale
