@@ -126,6 +126,8 @@ class Dual:
         self._work = np.where(np.isfinite(items.work), items.work, 0.0)
         self._compute = np.where(np.isfinite(items.compute), items.compute, 0.0)
         self._read = np.where(np.isfinite(items.read), items.read, 0.0)
+        # What is not decoded takes memory, but no instance need decode for it.
+        self._stored = np.where(items.decodes, items.memory, 0.0)
         self._together = np.searchsorted(self.grid, items.together)
         self._apart = np.searchsorted(self.grid, items.apart)
         self._dominated = [
@@ -159,7 +161,7 @@ class Dual:
         spread = self.grid[None, None, :] / self.paces[None, :, None]
         cost_a = (due_a[:, None, :] * spread).sum(axis=2) + la.reshape(C, P)
         cost_b = (due_b[:, None, :] * spread).sum(axis=2) + lb.reshape(C, P)
-        cost_s, cost_m = ls.reshape(C, P), lm.reshape(C, P) + memory[:, None]
+        cost_s, cost_m = ls.reshape(C, P), lm.reshape(C, P)
         tail = np.zeros((C, G + 1))
         tail[:, :G] = np.cumsum((due_a + due_b)[:, ::-1], axis=1)[:, ::-1]
         mu = self._multipliers(prices)
@@ -167,7 +169,7 @@ class Dual:
         at_p, at_q, pace = (np.zeros(len(items), dtype=np.int64) for _ in range(3))
         apart = np.zeros(len(items), dtype=bool)
         for t in range(P):
-            decode = self._decodes(t, cost_a, cost_b, cost_s, cost_m, mu)
+            decode = self._decodes(t, cost_a, cost_b, cost_s, cost_m, memory, mu)
             for c in range(C):
                 cost = decode[c] + (self._work[c] * tail[c][self._together[t]] + self._same[c, t])
                 better = cost < best
@@ -199,13 +201,13 @@ class Dual:
             mu[self.items.level == h] = price
         return mu
 
-    def _decodes(self, t: int, a: Floats, b: Floats, s: Floats, memory: Floats, mu: Floats) -> Floats:
+    def _decodes(self, t: int, a: Floats, b: Floats, s: Floats, m: Floats, memory: Floats, mu: Floats) -> Floats:
         items, (C, _, _) = self.items, self.shape
         found = np.empty((C, len(items)))
         for c in range(C):
             with np.errstate(invalid="ignore"):
                 cost = np.where(np.isinf(self._decode[c, t]), np.inf, self._decode[c, t] * mu)
-            cost += self._read[c] * b[c, t] + items.memory * memory[c, t]
+            cost += self._read[c] * b[c, t] + self._stored * m[c, t] + items.memory * memory[c]
             if not self._dominated[c]:
                 cost += self._compute[c] * a[c, t]
             if s[c, t] > 0.0:
@@ -253,10 +255,11 @@ class Dual:
         cell = (k * C + q) * P + t
         compute, read, batch, store = (
             np.bincount(cell, part, K * C * P).reshape(K, C, P)
-            for part in (self._compute[q, n], self._read[q, n], items.sequences[n], items.memory[n])
+            for part in (self._compute[q, n], self._read[q, n], items.sequences[n], self._stored[n])
         )
         dues = [done + (part / self.paces).sum(axis=2)[:, :, None] * self.grid for part in (compute, read)]
-        memory = store.sum(axis=2).ravel() + np.bincount(k * C + p, np.where(apart, items.moved_memory[n], 0.0), K * C)
+        memory = np.bincount(k * C + q, items.memory[n], K * C)
+        memory = memory + np.bincount(k * C + p, np.where(apart, items.moved_memory[n], 0.0), K * C)
         parts = [part.reshape(K, -1) for part in (*dues, compute, read, batch, store, memory)]
         use = np.zeros((K, self.size))
         use[:, : len(self.scale)] = np.concatenate(parts, axis=1) / self.scale
