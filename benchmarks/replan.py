@@ -30,6 +30,7 @@ from benchmarks.record import record
 from benchmarks.replan_rules import compared, lexicographically_less, placement_of, worth_of
 from iegopt.batch.api import replan
 from iegopt.batch.cpsat import solve_cpsat
+from iegopt.batch.rules.admitted import admit
 from iegopt.batch.rules.unchecked import send_out
 from iegopt.batch.schedule import evaluate
 from iegopt.batch_plans import BatchPlan
@@ -42,7 +43,8 @@ SIZES = {
 }
 """Requests, instances, seconds allowed, and the gap that is claimed at every priority."""
 CPSAT_LIMIT = 60.0
-LOADS = (0.5, 1.0, 1.5)
+LOADS = (0.25, 0.5, 1.0)
+"""Seconds of prefills over what the limits leave for them (``queues.pressure``)."""
 MOST_MEMORY = 2 * 10**9
 TRACES = {
     "mooncake": ("mooncake/conversation_trace.jsonl", 4.0, 2400.0),
@@ -57,6 +59,7 @@ LATE = 1.1
 """A plan may take so many times its deadline."""
 CHURN = 0.1
 """The share of requests still waiting that may change place when a twentieth of the queue changes."""
+CHANGES = ("a twentieth new", "back", "again")
 
 Row = dict[str, Any]
 Failures = list[str]
@@ -77,8 +80,29 @@ def main() -> int:
     for failure in failures:
         print(f"FAILED {failure}")
     if arguments.only is None:
-        record("replan", {**figures, "failures": failures})
+        record("replan", {**_told(figures), **figures, "failures": failures})
     return 1 if failures else 0
+
+
+def _told(figures: dict[str, Any]) -> Row:
+    """The figures in short, for the table of the results."""
+    told: Row = {}
+    for size in SIZES:
+        rows = [row for row in figures["sizes"] if row["size"] == size]
+        told[f"{size}_worst_gap"] = max(row["gap"] for row in rows)
+        told[f"{size}_median_total_gap"] = float(np.median([row["total_gap"] for row in rows]))
+        told[f"{size}_most_seconds"] = max(row["seconds"] for row in rows)
+    told["peak_megabytes"] = round(max(row["peak_bytes"] for row in figures["sizes"]) / 1e6)
+    told["no_worse_than_cpsat"] = f"{sum(not row['worse'] for row in figures['cpsat'])} of {len(figures['cpsat'])}"
+    for name, rows in figures["traces"].items():
+        if isinstance(rows, str):
+            told[name] = rows
+            continue
+        over = [row["total_over_best"] for row in rows]
+        told[f"{name}_at_least_the_best_rule"] = f"{sum(row['at_least_the_best'] for row in rows)} of {len(rows)}"
+        told[f"{name}_utility_over_the_best_rule"] = f"{min(over):.3f} to {max(over):.3f} times"
+    told["most_churn"] = max(max(row[when] for when in CHANGES) for row in figures["churn"])
+    return told
 
 
 def sizes(arguments: argparse.Namespace, failures: Failures) -> list[Row]:
@@ -140,7 +164,10 @@ def _gap(have: float, bound: float | None) -> float:
 
 
 def against_cpsat(arguments: argparse.Namespace, failures: Failures) -> list[Row]:
-    """Fifty requests on 64 instances: no worse than the monolithic model has after a minute, in a fiftieth of it."""
+    """Fifty requests on 64 instances: no worse than the monolithic model has after a minute, in a fiftieth of it.
+
+    It is helped: it starts from the plan of a rule, and nothing that runs may move, which makes it a tenth as large.
+    """
     rows = []
     for load in LOADS:
         for seed in range(arguments.seeds):
@@ -157,10 +184,12 @@ def against_cpsat(arguments: argparse.Namespace, failures: Failures) -> list[Row
 def beside_cpsat(load: float, seed: int) -> Row:
     requests, instances, limit, _ = SIZES["small"]
     case = generated(requests, instances, load, seed)
+    case = replace(case, policy=case.policy.model_copy(update={"migration": False}))
     begun = time.perf_counter()
     plan = replan(case.snapshot, case.cluster, case.policy, deadline_ms=min(1000 * limit, 1200.0))
     seconds = time.perf_counter() - begun
-    theirs = solve_cpsat(case.model(), CPSAT_LIMIT)
+    model = case.model()
+    theirs = solve_cpsat(model, CPSAT_LIMIT, hint=admit(model, "first-token"))
     return {
         "snapshot": case.name, "ours": worth_of(plan), "cpsat": theirs.objective.tolist(), "gap": worst_gap(plan),
         "seconds": round(seconds, 3), "cpsat_seconds": round(theirs.seconds, 1), "cpsat_proven": theirs.proven,
@@ -247,7 +276,7 @@ def churn(arguments: argparse.Namespace, failures: Failures) -> list[Row]:
         print(" ".join(f"{key} {value}" for key, value in row.items()), flush=True)
         if row["nothing new"]:
             failures.append(f"{case.name}: {row['nothing new']:.2%} change place with nothing new")
-        for when in ("a twentieth new", "back", "again"):
+        for when in CHANGES:
             if row[when] > CHURN:
                 failures.append(f"{case.name}, {when}: {row[when]:.1%} change place")
     return rows

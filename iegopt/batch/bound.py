@@ -24,6 +24,8 @@ MEMORY = 0.02
 """Weight of the last step in averages."""
 PATIENCE = 20
 """Steps without a better bound until the level comes nearer."""
+IN_VAIN = 20
+"""Steps from the start without any gain after which it ends."""
 FINEST = 1e-4
 """Relative distance of the level from the best bound at which it ends."""
 
@@ -74,6 +76,7 @@ def descend(
     prices = np.zeros(dual.size) if start is None else start
     best, kept, asked = np.inf, prices, 0
     reach, since, low = np.inf, 0, np.inf
+    first = np.inf
     direction: Floats | None = None
     opened = np.zeros(dual.shape[::2])
     while asked < steps:
@@ -85,7 +88,9 @@ def descend(
         if best - target <= close * max(1.0, abs(target)) or clock.left <= 0.0:
             break
         if not np.isfinite(reach):
-            reach, low = (best - target) / 2, best
+            reach, low, first = (best - target) / 2, best, best
+        if asked >= IN_VAIN and best >= first:
+            break
         since += 1
         if best <= low - reach / 2:
             low, since = best, 0

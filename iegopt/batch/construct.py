@@ -60,10 +60,8 @@ def insert(board: Board, scout: Scout, i: int, prices: Prices, clock: Clock, *, 
     return False
 
 
-def place_as_planned(board: Board, scout: Scout, i: int) -> bool:
-    """Place request ``i`` where an earlier plan put it, at the pace there or the slowest that it may have."""
-    queue = scout.model.queue
-    p, q = int(queue.planned_prefill[i]), int(queue.planned_decode[i])
+def place_as_planned(board: Board, scout: Scout, i: int, p: int, q: int) -> bool:
+    """Place request ``i`` where a plan put it, at the pace there or the slowest that it may have."""
     own, now = scout.own_rung(i), int(board.plan.pace[q])
     rungs = [now, own] if np.isfinite(board.tau[q]) else [own]
     return any(board.place(i, p, q, rung) for rung in dict.fromkeys(rungs) if scout.may(i, p, q))

@@ -129,7 +129,7 @@ class Dual:
         self._work = np.where(np.isfinite(items.work), items.work, 0.0)
         self._compute = np.where(np.isfinite(items.compute), items.compute, 0.0)
         self._read = np.where(np.isfinite(items.read), items.read, 0.0)
-        # What decodes nowhere is no part of an instance that decodes at a pace.
+        # What is not decoded takes memory, but no instance need decode for it.
         self._stored = np.where(items.decodes, items.memory, 0.0)
         self._together = np.searchsorted(self.grid, items.together)
         self._apart = np.searchsorted(self.grid, items.apart)
@@ -201,15 +201,13 @@ class Dual:
             mu[self.items.level == h] = price
         return mu
 
-    def _decodes(
-        self, t: int, a: Floats, b: Floats, s: Floats, stored: Floats, memory: Floats, mu: Floats
-    ) -> Floats:  # fmt: skip
+    def _decodes(self, t: int, a: Floats, b: Floats, s: Floats, m: Floats, memory: Floats, mu: Floats) -> Floats:
         items, (C, _, _) = self.items, self.shape
         found = np.empty((C, len(items)))
         for c in range(C):
             with np.errstate(invalid="ignore"):
                 cost = np.where(np.isinf(self._decode[c, t]), np.inf, self._decode[c, t] * mu)
-            cost += self._read[c] * b[c, t] + self._stored * stored[c, t] + items.memory * memory[c]
+            cost += self._read[c] * b[c, t] + self._stored * m[c, t] + items.memory * memory[c]
             if a[c, t] > 0.0:
                 cost += self._compute[c] * a[c, t]
             if s[c, t] > 0.0:
@@ -258,14 +256,13 @@ class Dual:
         work = np.bincount(cell, self._work[p, n], K * C * (G + 1)).reshape(K, C, G + 1)
         done = np.cumsum(work[:, :, :G], axis=2)
         cell = (k * C + q) * P + t
-        compute, read, batch, store, held = (
+        compute, read, batch, store = (
             np.bincount(cell, part, K * C * P).reshape(K, C, P)
-            for part in (
-                self._compute[q, n], self._read[q, n], items.sequences[n], self._stored[n], items.memory[n],
-            )
-        )  # fmt: skip
+            for part in (self._compute[q, n], self._read[q, n], items.sequences[n], self._stored[n])
+        )
         dues = [done + (part / self.paces).sum(axis=2)[:, :, None] * self.grid for part in (compute, read)]
-        memory = held.sum(axis=2).ravel() + np.bincount(k * C + p, np.where(apart, items.moved_memory[n], 0.0), K * C)
+        memory = np.bincount(k * C + q, items.memory[n], K * C)
+        memory = memory + np.bincount(k * C + p, np.where(apart, items.moved_memory[n], 0.0), K * C)
         parts = [part.reshape(K, -1) for part in (*dues, compute, read, batch, store, memory)]
         use = np.zeros((K, self.size))
         use[:, : len(self.scale)] = np.concatenate(parts, axis=1) / self.scale

@@ -90,7 +90,8 @@ class Search:
         even = even_prices(self.model, board)
         cost = self._cost(even)
         small = self.model.N * self.model.J <= SMALL
-        self._keep_planned(even, cost)
+        if (self.model.queue.planned_prefill >= 0).any():
+            self._keep(self.model.queue.planned_prefill, self.model.queue.planned_decode, even, cost)
         scarce = self._scarcity() if self.classes.size and self.model.N else None
         if small or scarce is None:
             self._construct(Board(self.model), plain_prices(self.model, board), cost)
@@ -100,6 +101,7 @@ class Search:
             for at in range(len(self.levels)):
                 self._bound(at, scarce)
             self._improve(cost, plain_prices(self.model, board))
+            self._settle(even, cost)
             return
         if small:
             self._construct(Board(self.model), even, cost)
@@ -107,6 +109,7 @@ class Search:
         for at in range(len(self.levels)):
             self._bound(at, scarce)
         self._improve(cost, plain_prices(self.model, board))
+        self._settle(even, cost)
 
     def _improve(self, cost: Floats, prices: Prices) -> None:
         """Make room for what is not placed, as long as that places more; then decode faster where that is free."""
@@ -120,6 +123,9 @@ class Search:
             placed = make_room(board, self.scout, np.concatenate(turn).tolist(), prices, self.clock, TRIES)
             if not placed or not self.offer(board.plan.copy()):
                 break
+        self._quicken()
+
+    def _quicken(self) -> None:
         if self.clock.left > 0.0:
             board = Board.of(self.model, self.best, self.outcome.objective, self.outcome.work)
             if quicken(board, self.clock, anyway=self._all_placed()):
@@ -134,17 +140,22 @@ class Search:
             if self.clock.left > 0.0:
                 self.offer(admit(self.model, rule, clock=self.clock))
 
-    def _keep_planned(self, prices: Prices, cost: Floats) -> None:
-        """What an earlier plan placed stays where it can; the rest as prices have it."""
-        queue = self.model.queue
-        if not (queue.planned_prefill >= 0).any():
-            return
-        board = Board(self.model)
-        for level in self.levels:
-            planned = np.flatnonzero((queue.priority == level) & (queue.planned_prefill >= 0))
-            for i in order_by_density(self.model, planned, cost[planned]).tolist():
-                place_as_planned(board, self.scout, i)
+    def _keep(self, prefill: Ints, decode: Ints, prices: Prices, cost: Floats) -> bool:
+        """Offer a plan in which requests stay where they were put, where they can; the rest as prices have it."""
+        before = self.outcome
+        board, placed = Board(self.model), np.flatnonzero(prefill >= 0).tolist()
+        # Who needs the fastest pace goes first, so that no pace changes under who came before.
+        for i in sorted(placed, key=lambda i: (self.scout.own_rung(i), int(self.model.queue.priority[i]), i)):
+            place_as_planned(board, self.scout, i, int(prefill[i]), int(decode[i]))
         self._construct(board, prices, cost)
+        self._quicken()
+        return self.outcome is not before
+
+    def _settle(self, prices: Prices, cost: Floats) -> None:
+        """Put the plan again as the next replan will, so that this one finds first what that one would."""
+        for _ in range(ROUNDS):
+            if self.clock.left <= 0.0 or not self._keep(self.best.prefill, self.best.decode, prices, cost):
+                return
 
     def _scarcity(self) -> tuple[Dual, Bound] | None:
         """Dual and bound of the first level that cannot have all it asks for, none where every level can."""
@@ -200,7 +211,7 @@ class Search:
         """Fill a board level by level, and offer what comes of it."""
         set_paces(board, prices)
         for level in self.levels:
-            requests = np.flatnonzero(self.model.queue.priority == level)
+            requests = np.flatnonzero((self.model.queue.priority == level) & (board.plan.prefill < 0))
             turn = order_by_density(self.model, requests, cost[requests])
             fill(board, self.scout, turn.tolist(), prices, self.clock)
         self.offer(board.plan.copy())

@@ -13,6 +13,7 @@ from iegopt.errors import InputError
 from iegopt.spec.batch_policy import BatchPolicy
 from iegopt.spec.snapshot import SnapshotSpec
 
+from .random_snapshots import random_case
 from .small import cluster, decodes, instance, prefill_seconds, queued
 
 
@@ -90,3 +91,18 @@ def test_a_policy_is_kept() -> None:
     policy = BatchPolicy.model_validate({"tenants": {"default": {"quota": {"requests": 1}}}})
     plan = replan(snapshot([instance(0)], [queued("a"), queued("b")]), cluster(), policy)
     assert sorted(decision.status for decision in plan.queue) == ["held", "placed"]
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_what_is_planned_stays_where_it_was_planned(seed: int) -> None:
+    case = random_case(seed, "small")
+    first = replan(case.snapshot, case.cluster, case.policy, deadline_ms=60_000)
+    second = replan(case.snapshot, case.cluster, case.policy, deadline_ms=60_000, previous=first)
+    assert [round(level.objective, 6) for level in second.levels] >= [
+        round(level.objective, 6) for level in first.levels
+    ]
+    moved = [
+        a.id for a, b in zip(first.queue, second.queue, strict=True)
+        if a.status == b.status == "placed" and (a.prefill, a.decode) != (b.prefill, b.decode)
+    ]  # fmt: skip
+    assert moved == []
