@@ -194,8 +194,9 @@ class Child:
 
     def receive(self, until: float | None) -> tuple[Any, ...] | None:
         """The next message, or ``None`` once the monotonic clock is past ``until``."""
+        left = None if until is None else min(max(0.0, until - time.monotonic()), threading.TIMEOUT_MAX)
         try:
-            return self._messages.get(timeout=None if until is None else max(0.0, until - time.monotonic()))
+            return self._messages.get(timeout=left)
         except queue.Empty:
             return None
 

@@ -207,3 +207,7 @@ def test_no_process_outlives_a_script_without_a_main_guard(end: str, tmp_path: P
     while not gone(int(pid)):
         assert time.monotonic() < until, "the child is still there"
         threading.Event().wait(0.02)
+
+
+def test_a_wait_beyond_all_clocks_is_as_long_as_they_allow() -> None:
+    assert run("answers", 1e300, grace=1e300).status is Status.UNKNOWN
