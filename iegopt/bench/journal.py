@@ -1,18 +1,23 @@
 """Results on disk: a journal of JSON lines while a run goes on, one JSON document when it is done.
 
 The first line of a journal holds the suite; every start adds a line with its environment, every run its row, each
-synced to disk. A line that a kill cut short is dropped. ``RESULTS.json`` takes the journal's place by an atomic rename.
+synced to disk. A line that a kill cut short is dropped. ``RESULTS.json`` takes the journal's place by an atomic rename;
+until then the results that were there before stay as they are.
 """
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from iegopt.errors import InputError
+from iegopt.bench.checks import check_row, check_session, check_suite
+from iegopt.errors import InputError, SpecError
+from iegopt.problem.json_reader import load_json
+from iegopt.units import shown
 
 __all__ = ["FORMAT", "Journal", "journal_of", "read_results", "write_results"]
 
@@ -31,27 +36,38 @@ def read_results(results: Path) -> Document:
     Raises
     ------
     InputError
-        Neither exists, or it is no results file.
+        Neither exists, or it is no results file: with the place in it.
     """
     journal = journal_of(results)
-    if journal.is_file() or results.suffix == ".journal":
-        return _of_lines(journal if journal.is_file() else results)
-    try:
-        document = json.loads(results.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise InputError(f"{results.name}: cannot be read: {getattr(error, 'strerror', None) or error}") from None
+    if results.suffix == ".journal":
+        return _of_lines(results)
+    if journal.is_file() and (_holds_lines(journal) or not results.exists()):
+        return _of_lines(journal)
+    document = load_json(results)
+    name = str(results)
     if not isinstance(document, dict) or document.get("format") != FORMAT:
-        raise InputError(f"{results.name}: expected results of iegopt bench run, format {FORMAT}")
+        raise SpecError(name, "", f"expected results of iegopt bench run, format {FORMAT}")
+    check_suite(document.get("suite"), name, "suite")
+    for key, check in (("sessions", check_session), ("rows", check_row)):
+        entries = document.get(key)
+        if not isinstance(entries, list):
+            raise SpecError(name, key, f"{shown(entries)}: expected the list of {key} that iegopt bench run writes")
+        for i, entry in enumerate(entries):
+            check(entry, name, f"{key}[{i}]")
+    if not document["sessions"]:
+        raise SpecError(name, "sessions", "empty: expected one at least")
     return document
 
 
 def write_results(results: Path, document: Document) -> None:
-    """Write a document, a row a line; what was there is replaced at once, when all is on disk."""
+    """Write a document, a row a line, compressed to ``.json.gz``; what was there is replaced when all is on disk."""
     partial = results.with_name(results.name + ".new")
     head = {key: value for key, value in document.items() if key != "rows"}
     rows = ",\n".join(json.dumps(row, allow_nan=False, separators=(",", ":")) for row in document["rows"])
-    with partial.open("w", encoding="utf-8") as stream:
-        stream.write(json.dumps(head, indent=1, allow_nan=False)[:-2] + f',\n "rows": [\n{rows}\n]\n}}\n')
+    raw = (json.dumps(head, indent=1, allow_nan=False)[:-2] + f',\n "rows": [\n{rows}\n]\n}}\n').encode()
+    with partial.open("wb") as stream:
+        # No time stamp in the gzip header: equal results give equal files.
+        stream.write(gzip.compress(raw, mtime=0) if results.suffix == ".gz" else raw)
         _sync(stream)
     partial.replace(results)
 
@@ -65,20 +81,28 @@ class Journal:
         The suite as plain data; with ``resume`` it must be the one that is there.
     session
         What is recorded about this start: environment, command.
+    resume
+        Keep all rows that are there, of a finished or an interrupted run.
+    force
+        Start anew. Finished results stay on disk until the new ones take their place.
 
     Raises
     ------
     InputError
-        An interrupted run is there and ``resume`` is not set; or another suite's.
+        Something is there and neither ``resume`` nor ``force`` is set; or another suite's.
     """
 
-    def __init__(self, results: Path, suite: Document, session: Document, *, resume: bool) -> None:
+    def __init__(self, results: Path, suite: Document, session: Document, *, resume: bool, force: bool) -> None:
         self.results = results
         self.path = journal_of(results)
         known: Document = {"format": FORMAT, "suite": suite, "sessions": [], "rows": []}
-        if self.path.exists() and not resume:
-            raise InputError(f"{self.path.name} holds an interrupted run: go on with --resume, or remove it")
-        if resume and (self.path.exists() or results.exists()):
+        if results.exists() and not results.is_file():
+            raise InputError(f"{results.name}: no regular file, results cannot take its place")
+        interrupted = self.path.exists() and _holds_lines(self.path)
+        if not (resume or force) and (interrupted or results.exists()):
+            there = f"{self.path.name} holds an interrupted run" if interrupted else f"{results.name} is already there"
+            raise InputError(f"{there}: --resume adds what is missing, --force starts anew")
+        if resume and (interrupted or results.exists()):
             known = read_results(results)
             if known["suite"] != suite:
                 raise InputError(f"{results.name}: made from another suite, cannot be resumed with this one")
@@ -129,19 +153,40 @@ def _sync(stream: Any) -> None:
     os.fsync(stream.fileno())
 
 
+def _holds_lines(journal: Path) -> bool:
+    """Whether anything was recorded; a kill may leave a journal without a whole line."""
+    with journal.open("rb") as stream:
+        return any(line.endswith(b"\n") for line in stream)
+
+
 def _of_lines(journal: Path) -> Document:
+    name = str(journal)
+    try:
+        lines = journal.read_bytes().split(b"\n")[:-1]
+    except OSError as error:
+        raise SpecError(name, "", f"cannot be read: {error.strerror or error}") from None
+    if not lines:
+        raise SpecError(name, "", "holds no run yet: iegopt bench run begins it anew")
     document: Document = {"format": FORMAT, "suite": None, "sessions": [], "rows": []}
-    for number, line in enumerate(journal.read_bytes().split(b"\n")[:-1], 1):
+    for number, line in enumerate(lines, 1):
+        where = f"line {number}"
         try:
             entry = json.loads(line)
-        except ValueError:
-            raise InputError(f"{journal.name}: line {number} is damaged") from None
-        if "row" in entry:
+        except (ValueError, RecursionError):
+            raise SpecError(name, where, "damaged: expected a JSON object") from None
+        if number == 1:
+            if not isinstance(entry, dict) or entry.get("format") != FORMAT:
+                raise SpecError(name, where, f"expected the journal of an iegopt bench run, format {FORMAT}")
+            check_suite(entry.get("suite"), name, where)
+            document["suite"] = entry["suite"]
+        elif isinstance(entry, dict) and entry.keys() == {"row"}:
+            check_row(entry["row"], name, where)
             document["rows"].append(entry["row"])
-        elif "session" in entry:
+        elif isinstance(entry, dict) and entry.keys() == {"session"}:
+            check_session(entry["session"], name, where)
             document["sessions"].append(entry["session"])
         else:
-            document.update(entry)
-    if document["suite"] is None:
-        raise InputError(f"{journal.name}: expected the journal of an iegopt bench run")
+            raise SpecError(name, where, f"{shown(entry)}: expected an object with row, or one with session")
+    if not document["sessions"]:
+        raise SpecError(name, "", "no session: expected one at least")
     return document

@@ -22,7 +22,7 @@ from iegopt.bench.lock import RunLock
 from iegopt.bench.patterns import fitting, run_name
 from iegopt.bench.process import EngineProcess, Outcome, Point
 from iegopt.bench.rows import failed, row_of
-from iegopt.errors import IegoptError
+from iegopt.errors import IegoptError, InputError
 from iegopt.problem.arrays import Problem
 from iegopt.solvers.result import Params
 from iegopt.solvers.timetable import timetable
@@ -47,6 +47,11 @@ class Task:
     @property
     def key(self) -> tuple[Any, ...]:
         return (self.instance.name, self.entry.name, self.limit, self.seed, self.repetition)
+
+    @property
+    def hint_key(self) -> tuple[Any, ...]:
+        """The key of the run whose plan it starts from."""
+        return (self.instance.name, self.entry.hint, self.limit, self.seed, self.repetition)
 
     def __str__(self) -> str:
         return run_name(self.instance.name, self.entry.name, self.limit)
@@ -83,25 +88,29 @@ def run_suite(
     results: Path,
     *,
     resume: bool = False,
+    force: bool = False,
     patterns: Sequence[str] = (),
     command: str = "",
     observe: Observer = lambda *_: None,
 ) -> Document:
-    """Run what is not done yet and return the finished document.
+    """Run what is not done yet and return the finished document: all rows that are there and those of ``patterns``.
+
+    ``resume`` and ``force`` as in ``Journal``.
 
     Raises
     ------
     InputError
-        As ``tasks_of``, ``Journal`` and ``RunLock``.
+        As ``tasks_of``, ``Journal`` and ``RunLock``; or a hint is needed from results that are compact.
     """
     tasks = tasks_of(suite, base, patterns)
     session = {"command": command, **environment()}
     processes: dict[str, EngineProcess] = {}
     with (
         RunLock(results),
-        Journal(results, suite.model_dump(mode="json"), session, resume=resume) as journal,
+        Journal(results, suite.model_dump(mode="json"), session, resume=resume, force=force) as journal,
     ):
         done = {_key(row): row for row in journal.rows}
+        _check_hints(tasks, done, results)
         loaded: tuple[str, Problem | None, bytes, str | None] = ("", None, b"", None)
         try:
             for number, task in enumerate(tasks, 1):
@@ -122,6 +131,18 @@ def run_suite(
 
 def _key(row: Document) -> tuple[Any, ...]:
     return (row["instance"], row["solver"], row["limit"], row["seed"], row["repetition"])
+
+
+def _check_hints(tasks: Sequence[Task], done: dict[tuple[Any, ...], Document], results: Path) -> None:
+    """Compact results have no plans that a solver could start from; says so before anything runs."""
+    for task in tasks:
+        if task.entry.hint is None or task.key in done:
+            continue
+        before = done.get(task.hint_key)
+        if before is not None and before["objective"] is not None and before.get("choice") is None:
+            raise InputError(
+                f"{results.name}: holds no plans, and {task} would start from one: resume the full results"
+            )
 
 
 def _load(instance: BenchInstance) -> tuple[str, Problem | None, bytes, str | None]:
@@ -169,7 +190,7 @@ def _row(
         return failed(base, "unsupported", reason)
     hint = None
     if task.entry.hint is not None:
-        before = done.get((task.instance.name, task.entry.hint, task.limit, task.seed, task.repetition))
+        before = done.get(task.hint_key)
         if before is None or before["choice"] is None:
             return failed(base, "skipped", f"{task.entry.hint} left no plan to start from")
         hint = np.array(before["choice"], dtype=np.int64)

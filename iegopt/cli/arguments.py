@@ -18,6 +18,9 @@ Commands = Any
 """What ``ArgumentParser.add_subparsers`` returns; argparse has no public name for it."""
 
 
+_MOST = 2**31 - 1
+
+
 class UsageError(Exception):
     """A bad argument; the message is one line."""
 
@@ -64,8 +67,9 @@ def whole(least: int) -> Any:
             value = int(text)
         except ValueError:
             value = least - 1
-        if not least <= value < 2**31:
-            raise argparse.ArgumentTypeError(f"{shown(text)}: expected a whole number, at least {least}")
+        if not least <= value <= _MOST:
+            limits = f", at least {least}" if value < least else f" from {least} to {_MOST}"
+            raise argparse.ArgumentTypeError(f"{shown(text)}: expected a whole number{limits}")
         return value
 
     return parse

@@ -31,8 +31,16 @@ def add_commands(commands: Commands) -> None:
         description="Run every solver of a suite on every instance, side by side. Each run is on disk when it ends.",
     )
     run.add_argument("suite", metavar="SUITE.yaml", help="a file with suite: at its top")
-    run.add_argument("-o", "--output", required=True, metavar="RESULTS.json", help="where the results go")
-    run.add_argument("--resume", action="store_true", help="go on with an interrupted run, or add what is not done yet")
+    run.add_argument(
+        "-o", "--output", required=True, metavar="RESULTS.json", help="where the results go, .json or .json.gz"
+    )
+    there = run.add_mutually_exclusive_group()
+    there.add_argument(
+        "--resume", action="store_true", help="go on with an interrupted run, or add to results what is not done yet"
+    )
+    there.add_argument(
+        "--force", action="store_true", help="start anew; what RESULTS.json held is replaced when the run is finished"
+    )
     _add_filter(run)
     run.set_defaults(run=_run)
 
@@ -55,7 +63,7 @@ def add_commands(commands: Commands) -> None:
         description="Leave out what no report reads: plans, and most points of long trajectories.",
     )
     small.add_argument("results", metavar="RESULTS.json", help="what bench run wrote")
-    small.add_argument("-o", "--output", required=True, metavar="SMALL.json", help="where the small results go")
+    small.add_argument("-o", "--output", required=True, metavar="SMALL.json", help="where they go, .json or .json.gz")
     small.set_defaults(run=_compact)
 
 
@@ -81,6 +89,7 @@ def _run(arguments: argparse.Namespace) -> int:
             path.parent,
             Path(arguments.output),
             resume=arguments.resume,
+            force=arguments.force,
             patterns=arguments.filter,
             command=shlex.join(words),
             observe=observe,

@@ -7,8 +7,9 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from iegopt.cli.arguments import Commands, UsageError, positive
-from iegopt.cli.output import busy, document_path, print_json, show
+from iegopt.cli.output import busy, document_path, note, print_json, show
 from iegopt.cli.planning import EXIT
+from iegopt.errors import InputError
 
 if TYPE_CHECKING:
     from iegopt.planner import Planner
@@ -27,7 +28,8 @@ def add_commands(commands: Commands) -> None:
         help="what would change a plan, and what a change would be worth",
         description="Plan a request, and say what binds, at which weights stages would move, what a little more of a "
         "binding limit would save, and on request what other devices would change.",
-        epilog="Exit: as for plan, by the plan on the cluster as it is: 0 plan, 2 infeasible, 3 unknown, 1 bad input.",
+        epilog="What does not apply to a request's objective is left out, with a line on stderr. "
+        "Exit: as for plan, by the plan on the cluster as it is: 0 plan, 2 infeasible, 3 unknown, 1 bad input.",
     )
     parser.add_argument("request", metavar="REQUEST", help="request file, or the name of a shipped one")
     parser.add_argument(
@@ -62,6 +64,7 @@ def _explain(arguments: argparse.Namespace) -> int:
     wanted = [_model_and_place(word) for word in arguments.what_if_add]
     request_file = document_path(arguments.request, "requests")
     cluster_file = document_path(arguments.cluster, "clusters")
+    from iegopt.explain.questions import why_no_prices, why_no_sensitivity
     from iegopt.planner import Planner
     from iegopt.solvers.clock import Clock
     from iegopt.spec.load import load_cluster, load_request
@@ -69,9 +72,14 @@ def _explain(arguments: argparse.Namespace) -> int:
     request, cluster = load_request(request_file), load_cluster(cluster_file)
     planner = Planner(cluster)
     added = _added(planner, wanted)
-    clock = Clock(arguments.time_limit)
     changed = bool(added or arguments.what_if_remove)
-    parts: int = 2 + arguments.sensitivity + changed + 2 * arguments.suggest
+    if changed:
+        planner.changed(remove=arguments.what_if_remove, add=added)  # refuses what is wrong before time is spent
+    weights, prices = (_applies(*part) for part in (
+        ("sensitivity", why_no_sensitivity(request)), ("shadow prices", why_no_prices(request))
+    ))  # fmt: skip
+    clock = Clock(arguments.time_limit)
+    parts: int = weights * (1 + arguments.sensitivity) + prices + changed + 2 * arguments.suggest
 
     def share() -> float:
         nonlocal parts
@@ -83,8 +91,8 @@ def _explain(arguments: argparse.Namespace) -> int:
         answers: dict[str, Any] = {
             "sensitivity": planner.sensitivity(
                 request, before=plan, exact=arguments.sensitivity, time_limit=share()
-            ),
-            "shadow_prices": planner.shadow_prices(request, before=plan, time_limit=share()),
+            ) if weights else None,
+            "shadow_prices": planner.shadow_prices(request, before=plan, time_limit=share()) if prices else None,
             "what_if": planner.what_if(
                 request, remove=arguments.what_if_remove, add=added, before=plan, time_limit=share()
             ) if changed else None,
@@ -101,6 +109,13 @@ def _explain(arguments: argparse.Namespace) -> int:
     return EXIT[plan.status]
 
 
+def _applies(name: str, reason: str) -> bool:
+    """Whether a part applies; a line on stderr where not."""
+    if reason:
+        note(f"{name} left out: {reason}")
+    return not reason
+
+
 def _model_and_place(word: str) -> tuple[str, str]:
     model, at, place = word.partition("@")
     if not (model and at and place):
@@ -112,7 +127,10 @@ def _added(planner: Planner, wanted: list[tuple[str, str]]) -> list[DeviceSpec]:
     """Idle devices for every model and place that was named, as many as it was named times."""
     added = []
     for word in dict.fromkeys(wanted):
-        added += planner.idle_devices(*word, wanted.count(word))
+        try:
+            added += planner.idle_devices(*word, wanted.count(word))
+        except InputError as error:
+            raise InputError(f"--what-if-add {'@'.join(word)}: {error}") from None
     return added
 
 

@@ -129,6 +129,11 @@ def _choice(problem: Problem, plan: dict[str, Any], file: str) -> npt.NDArray[np
     placement = plan.get("placement")
     if not isinstance(placement, dict):
         raise SpecError(file, "placement", f"{shown(placement)}: expected an object by stage, as a hint must place all")
+    unknown = next((name for name in placement if name not in problem.stages), None)
+    if unknown is not None:
+        guess = nearest(unknown, problem.stages)
+        maybe = f". Maybe {guess}?" if guess else ""
+        raise SpecError(file, f"placement.{shown(unknown)}", f"the problem has no such stage{maybe}")
     choice = np.empty(problem.V, dtype=np.int64)
     for v, stage in enumerate(problem.stages):
         place = placement.get(stage)

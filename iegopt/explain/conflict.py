@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from iegopt.explain.core import Core, infeasible_core
 from iegopt.problem.arrays import TICKS_PER_SECOND, Problem
+from iegopt.problem.segments import per_stage
 from iegopt.problem.topology import LEVEL_NAMES
 from iegopt.solvers.rules import Rule, relaxed
 
@@ -100,7 +101,7 @@ def _single(problem: Problem, core: Core, rule: Rule) -> Conflict:
         tail = f"{within} of its {own.stop - own.start} options keep it" if within else "none of its options keeps it"
         sentence = f"the SLA of {stage} is {_seconds(limit)} and its fastest option takes {_seconds(best)}: {tail}"
         return conflict(stage, sentence, best, limit)
-    fastest = np.minimum.reduceat(options.time, options.ptr[:-1])
+    fastest = per_stage(np.minimum, options.time, options.ptr, 0)
     if rule.kind == "budget":
         names = [problem.stages[v] for v in problem.budget_stages]
         best = int(fastest[list(problem.budget_stages)].sum())

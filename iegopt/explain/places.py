@@ -50,7 +50,9 @@ def find_place(cluster: CompiledCluster, name: str) -> Place:
     near = nearest(
         name, [part for d in cluster.devices for path in d.path[1:3] for part in (path.split("/")[-1], path)]
     )
-    raise InputError(f"{name}: no rack or host is called so" + (f". Maybe {near}?" if near else ""))
+    racks = list(dict.fromkeys(device.path[2] for device in cluster.devices))
+    known = f"Racks: {', '.join(racks[:3])}{' and others' if len(racks) > 3 else ''}"
+    raise InputError(f"{name}: no rack or host is called so. {f'Maybe {near}?' if near else known}")
 
 
 class Stock:

@@ -29,7 +29,21 @@ from iegopt.spec.device import DeviceSpec
 from iegopt.spec.graph import GraphSpec
 from iegopt.spec.request import Objective, RequestSpec
 
-__all__ = ["Questions"]
+__all__ = ["Questions", "why_no_prices", "why_no_sensitivity"]
+
+
+def why_no_sensitivity(request: RequestSpec) -> str:
+    """Why ``sensitivity`` does not apply to a request; empty where it does."""
+    if request.objective is Objective.CRITICAL_PATH:
+        return "objective critical_path is not linear in its weights' terms, only sum is"
+    return ""
+
+
+def why_no_prices(request: RequestSpec) -> str:
+    """Why ``shadow_prices`` does not apply to a request; empty where it does."""
+    if request.objective is Objective.CRITICAL_PATH and request.no_overlap:
+        return "with no_overlap, objective critical_path depends on start times: not priced"
+    return ""
 
 
 class Questions(ABC):
@@ -71,9 +85,19 @@ class Questions(ABC):
         InputError
             Unknown devices, a device that stands twice, or nothing left.
         """
-        changed = self._on(edited(self._cluster, remove=remove, add=add, update=update))
+        changed = self.changed(remove=remove, add=add, update=update)
         clock, before = self._begin(request, before, time_limit)
         return WhatIf(before, changed.plan(request, deadline_ms=1000 * max(clock.left, 0.0), explained=False))
+
+    def changed(
+        self,
+        *,
+        remove: Iterable[str] = (),
+        add: Sequence[DeviceSpec] = (),
+        update: Mapping[str, Telemetry] | None = None,
+    ) -> Self:
+        """A planner like this one on an edited copy of the cluster; arguments and what it raises as for ``what_if``."""
+        return self._on(edited(self._cluster, remove=remove, add=add, update=update))
 
     def idle_devices(self, model: str, place: str, count: int = 1) -> list[DeviceSpec]:
         """``count`` idle devices of a model for ``what_if``: on a new host of the rack ``place``, or on the host.
@@ -152,8 +176,9 @@ class Questions(ABC):
         InputError
             The objective is the critical path.
         """
-        if request.objective is Objective.CRITICAL_PATH:
-            raise InputError("sensitivity: objective critical_path is not linear in its weights' terms, only sum is")
+        reason = why_no_sensitivity(request)
+        if reason:
+            raise InputError(f"sensitivity: {reason}")
         clock, before = self._begin(request, before, time_limit)
         if isinstance(before, NoPlan):
             return None
@@ -175,10 +200,9 @@ class Questions(ABC):
         InputError
             The objective is the critical path, and stages must not overlap.
         """
-        if request.objective is Objective.CRITICAL_PATH and request.no_overlap:
-            raise InputError(
-                "shadow_prices: with no_overlap, objective critical_path depends on start times: not priced"
-            )
+        reason = why_no_prices(request)
+        if reason:
+            raise InputError(f"shadow_prices: {reason}")
         clock, before = self._begin(request, before, time_limit)
         if isinstance(before, NoPlan):
             return None

@@ -134,7 +134,8 @@ class Problem:
     With ``peak_memory`` the memory of a device is limited at every moment instead of in sum. A stage holds its share
     from its start until the last of its in-place consumers ends: itself, and the targets of its data edges on the
     same site. Over an edge that ``hands_on``, both ends on one site, the smaller of the two KV shares is one
-    copy: the target counts it only once the source has let go of its own. Shared weights stay throughout.
+    copy: the target counts it only once the source has let go of its own. Shared weights stay throughout. A stage
+    that takes no time holds its memory for no time, and still has to fit its devices alone, as every stage has.
 
     Attributes
     ----------

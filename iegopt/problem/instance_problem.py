@@ -17,6 +17,7 @@ import numpy.typing as npt
 from iegopt.errors import SpecError
 from iegopt.problem.arrays import NO_LIMIT, TICKS_PER_SECOND, Affinity, Edges, Options, Problem
 from iegopt.problem.order import topological_order
+from iegopt.problem.segments import per_stage
 from iegopt.problem.topology import LEVEL_NAMES, Topology
 from iegopt.problem.transfer import time_ticks
 
@@ -108,7 +109,7 @@ def _options(document: dict[str, Any], topology: Topology, file: str) -> tuple[O
     cost, time = _joined(each, "cost", np.float64), _joined(each, "time", np.float64)
     ptr = np.cumsum([0, *(len(o["site"]) for o in each)], dtype=np.int64)
     for name, values in (("cost", np.abs(cost)), ("time", time)):
-        if not np.maximum.reduceat(values, ptr[:-1]).sum() * TICKS_PER_SECOND < _LIMIT:
+        if not per_stage(np.maximum, values, ptr, 0).sum() * TICKS_PER_SECOND < _LIMIT:
             raise SpecError(file, "stages", f"the sum of the largest {name} of every stage reaches 2^62 ns")
     variants: dict[str, int] = {}
     variant = [variants.setdefault(name, len(variants)) for o in each for name in o["variant"]]
@@ -141,7 +142,7 @@ def _memory_scale(
     """(units per byte, least common multiple of the gang sizes), such that no sum reaches 2⁶²."""
     gang = math.lcm(*np.unique(width).tolist())
     weights, kv = others
-    largest = max(float(np.maximum.reduceat(memory + weights, ptr[:-1]).sum()), float(capacity.max(initial=0.0)))
+    largest = max(float(per_stage(np.maximum, memory + weights, ptr, 0).sum()), float(capacity.max(initial=0.0)))
     if not largest * gang < _LIMIT:
         raise SpecError(file, "stages", f"memory of {largest:g} bytes over gangs of 1/{gang} reaches 2^62")
     whole = all((values == np.rint(values)).all() for values in (memory, weights, kv, capacity))

@@ -8,6 +8,7 @@ import numpy as np
 
 from iegopt.graph.limits import first_prefill
 from iegopt.problem.arrays import NO_LIMIT, TICKS_PER_SECOND, Problem
+from iegopt.problem.segments import per_stage
 from iegopt.spec.graph import GraphSpec
 from iegopt.spec.kinds import KINDS
 from iegopt.spec.request import RequestSpec
@@ -51,10 +52,7 @@ def without_slack_limits(problem: Problem) -> Problem:
     within = options.time
     if (problem.sla < NO_LIMIT).any():
         within = np.where(within <= np.repeat(problem.sla, np.diff(options.ptr)), within, 0)
-    slowest = np.zeros(problem.V, dtype=np.int64)
-    filled = np.flatnonzero(np.diff(options.ptr))
-    if filled.size:
-        slowest[filled] = np.maximum.reduceat(within, options.ptr[filled])
+    slowest = per_stage(np.maximum, within, options.ptr, 0)
     budget = int(slowest[list(problem.budget_stages)].sum())
     latency, rate = problem.topology.slowest
     transfers = ticks(float((latency + problem.edges.bytes * rate).sum())) + problem.E

@@ -55,21 +55,21 @@ def solve(
     problem: Problem,
     solver: str = "auto",
     params: Params | None = None,
-    hint: npt.NDArray[np.int64] | None = None,
+    hint: npt.ArrayLike | None = None,
     *,
     on_improvement: Callable[[Improvement], None] | None = None,
 ) -> Result:
     """Solve with one of ``SOLVERS`` and verify the answer.
 
-    A feasible ``hint`` (V,) is never lost: where the solver ends with less, the hint is the answer. The time limit
-    counts from the call to the verified answer.
+    A feasible ``hint`` (V,) is never lost: where the solver ends with less, the hint is the answer. An infeasible one
+    is left out, and the note says so. The time limit counts from the call to the verified answer.
     ``on_improvement`` is called with every better plan and bound as it is found, those of the answer included.
     An exception that it raises ends the solve. A solver whose memory runs out keeps the last plan that it reported.
 
     Raises
     ------
     InputError
-        No solver of that name, or a hint that does not fit the problem.
+        No solver of that name, no problem, or a hint that does not fit the problem.
     UnsupportedProblem
         The solver cannot state the problem.
     InternalError
@@ -80,6 +80,9 @@ def solve(
         close = difflib.get_close_matches(solver, SOLVERS, n=1)
         guess = f"Maybe {close[0]}?" if close else f"Known: {', '.join(SOLVERS)}"
         raise InputError(f"no solver {solver!r}. {guess}")
+    if not isinstance(problem, Problem):
+        raise InputError(f"problem: a {type(problem).__name__}, expected an iegopt.problem.arrays.Problem")
+    hint = _as_choice(hint)
     chosen = SOLVERS[solver]
     reason = chosen.supports(problem)
     if reason is not None:
@@ -98,9 +101,12 @@ def solve(
         _verify(problem, result)
         if on_improvement is not None:
             params.report(result.choice, result.bound, result.proof, result.start)
-        if hint is None or hint_value is None:
+        if hint is None:
             return result
-        return _keep_hint(problem, result, np.asarray(hint, dtype=np.int64), hint_value)
+        if hint_value is None:
+            note = "the hint was left out, since it breaks a constraint"
+            return dataclasses.replace(result, note=f"{result.note}; {note}" if result.note else note)
+        return _keep_hint(problem, result, hint, hint_value)
 
 
 def _solve(chosen: Solver, problem: Problem, params: Params, hint: Ints | None, start: float) -> Result:
@@ -142,6 +148,19 @@ def _verify(problem: Problem, result: Result) -> None:
             raise InternalError(f"{result.solver}: objective {result.objective}, verified {report.objective}")
     if result.status is Status.OPTIMAL and (result.gap is None or result.gap > OPTIMALITY_GAP):
         raise InternalError(f"{result.solver}: optimal with objective {result.objective} and bound {result.bound}")
+
+
+def _as_choice(hint: npt.ArrayLike | None) -> Ints | None:
+    """A hint as (V,) int64, ``None`` without one."""
+    if hint is None:
+        return None
+    try:
+        found = np.asarray(hint)
+    except ValueError:  # rows of different lengths
+        found = np.asarray(None)
+    if found.ndim != 1 or not (np.issubdtype(found.dtype, np.integer) or found.size == 0):
+        raise InputError(f"hint: {type(hint).__name__}, expected a whole number for every stage, of its option")
+    return found.astype(np.int64)
 
 
 def _value_of_hint(problem: Problem, hint: npt.NDArray[np.int64]) -> int | None:

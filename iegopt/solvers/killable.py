@@ -4,9 +4,13 @@ Engines overrun their limits (HiGHS by factors, CP-SAT in presolve) and cannot b
 the process. The child streams every better plan and bound, so that what it had found is not lost with it.
 Plans are checked again and priced on this side of the pipe.
 
-One idle child is kept warm per process (starting one costs the import of an engine, about half a second); calls from
-several threads at once get children of their own. Children are started as ``python -m iegopt.solvers.worker``,
-not through ``multiprocessing``, so that a user's script needs no ``__main__`` guard.
+One idle child is kept warm per process (starting one costs the import of an engine, about half a second and more on a
+busy machine); calls from several threads at once get children of their own. A time limit includes that start. A child
+that is still importing when the limit comes is not killed but kept for the next call, and one that is killed leaves a
+successor, which imports at once: calls with short limits get their answers as soon as an engine is ready.
+
+Children are started as ``python -m iegopt.solvers.worker``, not through ``multiprocessing``, so that a user's script
+needs no ``__main__`` guard.
 """
 
 from __future__ import annotations
@@ -32,7 +36,7 @@ from iegopt.errors import BackendError
 from iegopt.problem.arrays import Problem
 from iegopt.solvers.incumbent import Incumbent
 from iegopt.solvers.result import Params, Result, unheard
-from iegopt.solvers.worker import Job, read_message, write_message
+from iegopt.solvers.worker import Job, Preparation, read_message, write_message
 
 __all__ = ["GRACE", "Child", "grace_for", "run_killable", "stop_children"]
 
@@ -40,6 +44,9 @@ Ints = npt.NDArray[np.int64]
 
 GRACE = 0.5
 """Seconds after the limit until the child is killed, at most."""
+
+
+_STARTING = "the time limit came while the engine was still being loaded, which goes on: the next call finds it ready"
 
 
 def grace_for(limit: float | None) -> float:
@@ -61,7 +68,8 @@ def run_killable(
     Parameters
     ----------
     params
-        ``time_limit`` seconds, which include the start of the child; ``None`` waits for ever.
+        ``time_limit`` seconds, which include the start of the child; ``None`` waits for ever. Where the start takes
+        longer, nothing is solved, the note says so, and the child goes on starting for the next call.
     solver
         Name of the solver in the result.
     grace
@@ -85,6 +93,10 @@ def run_killable(
     )
     healthy = False
     try:
+        child.prepare(function)
+        if not child.ready(None if params.time_limit is None else began + params.time_limit):
+            healthy = True
+            return best.result(time.monotonic() - began, note=_STARTING)
         child.send(job)
         while True:
             message = child.receive(until)
@@ -114,6 +126,7 @@ def run_killable(
             _give_back(child)
         else:
             _drop(child)
+            _start_successor(function)
 
 
 def _kept(best: Incumbent, solver: str, how: str, seconds: float) -> Result:
@@ -138,6 +151,8 @@ class Child:
             start_new_session=True,  # a group of its own, for engines that are processes themselves (CBC)
         )
         self._ending = threading.Lock()
+        self._prepared: set[str] = set()
+        self._preparing = 0
         self._messages: queue.Queue[tuple[Any, ...]] = queue.Queue()
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
@@ -158,10 +173,30 @@ class Child:
         except BrokenPipeError:
             return  # the reader reports the death
 
+    def prepare(self, function: str) -> None:
+        """Have it import what ``function`` needs, where it was not told to before."""
+        if function not in self._prepared:
+            self._prepared.add(function)
+            self._preparing += 1
+            self.send(Preparation(function, tuple(sys.path)))
+
+    def ready(self, until: float | None) -> bool:
+        """Whether all it was told to prepare is imported by ``until`` on the monotonic clock, or it died over it."""
+        while self._preparing:
+            message = self.receive(until)
+            if message is None:
+                return False
+            if message[0] == "died":
+                self._messages.put(message)
+                return True
+            self._preparing -= 1
+        return True
+
     def receive(self, until: float | None) -> tuple[Any, ...] | None:
         """The next message, or ``None`` once the monotonic clock is past ``until``."""
+        left = None if until is None else min(max(0.0, until - time.monotonic()), threading.TIMEOUT_MAX)
         try:
-            return self._messages.get(timeout=None if until is None else max(0.0, until - time.monotonic()))
+            return self._messages.get(timeout=left)
         except queue.Empty:
             return None
 
@@ -222,6 +257,15 @@ def _drop(child: Child) -> None:
     with _lock:
         _busy.discard(child)
     child.kill()
+
+
+def _start_successor(function: str) -> None:
+    """Have an idle child ready for the next call of ``function``."""
+    with _lock:
+        if not _idle:
+            child = Child()
+            child.prepare(function)
+            _idle.append(child)
 
 
 def stop_children() -> None:

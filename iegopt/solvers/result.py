@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
@@ -13,11 +14,15 @@ import numpy.typing as npt
 from iegopt.errors import InputError
 from iegopt.solvers.multipliers import Multipliers
 
-__all__ = ["OPTIMALITY_GAP", "Params", "Report", "Result", "Status", "relative_gap", "unheard"]
+__all__ = ["MOST_SECONDS", "OPTIMALITY_GAP", "Params", "Report", "Result", "Status", "relative_gap", "unheard"]
 
 OPTIMALITY_GAP = 1e-6
 """``optimal`` means proven to this relative gap (the instance contract)."""
+_LARGEST = 2**31 - 1
+"""Threads, and seed, at most."""
 
+MOST_SECONDS = 10 * 365.25 * 86400.0
+"""A longer time limit counts as this one: no wait of the operating system or of an engine takes much longer ones."""
 
 Report = Callable[..., None]
 """Receives (plan or ``None``, bound in ticks or ``None``, what proved the bound[, start times]) as a solver runs."""
@@ -44,16 +49,17 @@ class Status(StrEnum):
 class Params:
     """Limits and knobs shared by all solvers.
 
-    ``time_limit`` is in seconds, ``None`` for none. ``log`` receives progress lines. ``check`` makes
-    delta evaluations recompute in full and compare. ``report`` receives plans and bounds as they are found, those that
-    are better than all before, and some that are not; an exception that it raises ends the solve. ``multipliers`` are
-    prices to start from, such as the result of a similar problem has: they change how soon a bound is found, never
-    whether it holds.
+    ``time_limit`` is in seconds, ``None`` for none; one above ``MOST_SECONDS`` becomes that. ``log`` receives progress
+    lines. ``check`` makes delta evaluations recompute in full and compare. ``report`` receives plans and bounds as they
+    are found, those that are better than all before, and some that are not; an exception that it raises ends the solve.
+    ``multipliers`` are prices to start from, such as the result of a similar problem has: they change how soon a bound
+    is found, never whether it holds.
 
     Raises
     ------
     InputError
-        A time limit below 0 or not a number, or no thread.
+        A time limit below 0 or not a number; ``threads`` or ``seed`` not a whole number from 1, or 0, to 2³¹ − 1,
+        which is what every engine takes.
     """
 
     time_limit: float | None = None
@@ -65,10 +71,16 @@ class Params:
     multipliers: Multipliers | None = None
 
     def __post_init__(self) -> None:
-        if self.time_limit is not None and not self.time_limit >= 0:
-            raise InputError(f"time_limit {self.time_limit}: expected a number of seconds, at least 0")
-        if self.threads < 1:
-            raise InputError(f"threads {self.threads}: expected at least 1")
+        limit = self.time_limit
+        if limit is not None:
+            if isinstance(limit, bool) or not isinstance(limit, Real) or not limit >= 0:
+                raise InputError(f"time_limit {limit!r}: expected a number of seconds, at least 0")
+            object.__setattr__(self, "time_limit", float(min(limit, MOST_SECONDS)))
+        for name, value, least in (("threads", self.threads, 1), ("seed", self.seed, 0)):
+            whole = isinstance(value, Integral) and not isinstance(value, bool)
+            if not whole or not least <= value <= _LARGEST:
+                raise InputError(f"{name} {value!r}: expected a whole number from {least} to {_LARGEST}")
+            object.__setattr__(self, name, int(value))
 
 
 @dataclass(frozen=True, eq=False)

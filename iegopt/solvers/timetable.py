@@ -183,6 +183,7 @@ def first_gap(taken: Sequence[tuple[int, int]], at: int, length: int) -> int:
 def peak_load(problem: Problem, choice: Ints, table: Timetable, among: npt.NDArray[np.bool_] | None = None) -> Ints:
     """(D,) the most memory that every device holds at any moment, in ``1/memory_scale`` bytes.
 
+    No less than any stage there needs alone, which holds for a stage that takes no time as well.
     ``among`` (V,) leaves the other stages out; what waits for a consumer that is left out waits for ever.
     """
     options, edges, topology = problem.options, problem.edges, problem.topology
@@ -196,7 +197,8 @@ def peak_load(problem: Problem, choice: Ints, table: Timetable, among: npt.NDArr
         ends = finish[target[e]] if counted[target[e]] else int(np.iinfo(np.int64).max)
         release[source[e]] = max(release[source[e]], ends)
     held: list[list[tuple[int, int]]] = [[] for _ in range(topology.D)]
-    base = np.zeros(topology.D, dtype=np.int64)
+    base, alone = np.zeros(topology.D, dtype=np.int64), np.zeros(topology.D, dtype=np.int64)
+    need = (options.share[choice] + np.where(options.weight_key[choice] >= 0, options.weight_share[choice], 0)).tolist()
     seen: set[int] = set()
 
     def hold(v: int, begin: int, amount: int) -> None:
@@ -213,6 +215,8 @@ def peak_load(problem: Problem, choice: Ints, table: Timetable, among: npt.NDArr
     for v in range(problem.V):
         if counted[v]:
             hold(v, start[v], share[v])
+            own = topology.devices_of(site[v])
+            alone[own] = np.maximum(alone[own], need[v])
         o = int(choice[v])
         key = int(options.weight_key[o])
         if key >= 0 and key not in seen:
@@ -225,7 +229,7 @@ def peak_load(problem: Problem, choice: Ints, table: Timetable, among: npt.NDArr
             level += amount
             most = max(most, level)
         base[d] += most
-    return base
+    return np.maximum(base, alone)
 
 
 def _with_room(

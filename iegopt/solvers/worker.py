@@ -7,6 +7,7 @@ input does, in the middle of a job too: no orphan outlives its parent.
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import os
 import pickle
@@ -28,7 +29,7 @@ from iegopt.errors import BackendError, InternalError
 from iegopt.problem.arrays import Problem
 from iegopt.solvers.result import Params
 
-__all__ = ["Job", "read_message", "resolve", "serve", "write_message"]
+__all__ = ["Job", "Preparation", "read_message", "resolve", "serve", "write_message"]
 
 Ints = npt.NDArray[np.int64]
 HEADER = struct.Struct("<Q")
@@ -47,6 +48,14 @@ class Job:
     hint: Ints | None
     logs: bool
     submitted: float
+    path: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Preparation:
+    """Import what ``function`` needs, with the parent's ``sys.path``, and say so: jobs come later."""
+
+    function: str
     path: tuple[str, ...]
 
 
@@ -118,8 +127,13 @@ def _receive(inbox: IO[bytes], jobs: queue.Queue[Any]) -> None:
             os._exit(0)
 
 
-def _work(job: Job, send: Callable[..., None]) -> None:
+def _work(job: Job | Preparation, send: Callable[..., None]) -> None:
     sys.path[:] = [*job.path]
+    if isinstance(job, Preparation):
+        with contextlib.suppress(Exception):  # the job meets it again, and tells
+            resolve(job.function)
+        send("ready")
+        return
     log = (lambda line: send("log", line)) if job.logs else None
     try:
         run = resolve(job.function)
@@ -139,4 +153,4 @@ def _work(job: Job, send: Callable[..., None]) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    resolve("iegopt.solvers.worker:main")()  # in the module whose classes the messages are of

@@ -113,7 +113,7 @@ def _devices(problem: Problem, option: int) -> list[int]:
 
 
 def _peak_memory(problem: Problem, chosen: list[int], start: list[int], finish: list[int]) -> list[Violation]:
-    """Devices that hold too much at some moment; the load only rises where a stage starts."""
+    """Devices that hold too much at some moment, or that a stage alone does not fit, whatever time it takes."""
     options, edges, stages = problem.options, problem.edges, range(len(chosen))
     inner = [
         (e, int(u), int(v))
@@ -137,6 +137,9 @@ def _peak_memory(problem: Problem, chosen: list[int], start: list[int], finish: 
         keys = {int(options.weight_key[chosen[v]]): int(options.weight_share[chosen[v]]) for v in here}
         fixed = sum(size for key, size in keys.items() if key >= 0)
         worst = fixed
+        for v in here:
+            brought = int(options.weight_share[chosen[v]]) if options.weight_key[chosen[v]] >= 0 else 0
+            worst = max(worst, int(options.share[chosen[v]]) + brought)
         for moment in {start[v] for v in here} | {release[v] for v in here}:
             held = [v for v in here if start[v] <= moment < release[v]]
             load = fixed + sum(int(options.share[chosen[v]]) for v in held)

@@ -19,7 +19,7 @@ _TICK = 1e-9
 def check_peak(
     document: Mapping[str, Any], chosen: list[int], start: list[float], finish: list[float]
 ) -> list[Violation]:
-    """Devices that hold too much at some moment.
+    """Devices that hold too much at some moment, or that a stage alone does not fit, whatever time it takes.
 
     Parameters
     ----------
@@ -41,7 +41,7 @@ def check_peak(
     for d, (name, allowed) in enumerate(zip(document["devices"]["id"], document["devices"]["memory"], strict=True)):
         here = [v for v in range(len(stages)) if d in devices[site[v]]]
         fixed = _weights(document, chosen, site, here)
-        worst = fixed
+        worst = max([fixed, *(_alone(document, chosen, site, v) for v in here)])
         for moment in [start[v] for v in here] + [release[v] for v in here]:
             held = [v for v in here if start[v] <= moment + near and moment + near < release[v]]
             load = fixed + sum(memory[v] / len(devices[site[v]]) for v in held)
@@ -53,6 +53,12 @@ def check_peak(
         if worst > allowed + 1e-6 * len(chosen) + 1e-15 * allowed:
             found.append(Violation("memory", name, worst, allowed))
     return found
+
+
+def _alone(document: Mapping[str, Any], chosen: list[int], site: list[int], v: int) -> float:
+    """Bytes that a stage and its weights take on each of its devices."""
+    own = float(document["stages"][v]["options"]["memory"][chosen[v]])
+    return own / len(document["sites"]["devices"][site[v]]) + _weights(document, chosen, site, [v])
 
 
 def _weights(document: Mapping[str, Any], chosen: list[int], site: list[int], here: list[int]) -> float:

@@ -252,6 +252,7 @@ class _Check:
                 self.finish[name],
                 math.ceil(placed.cost.memory_bytes + placed.cost.kv_bytes) + self._buffers[name],
                 math.floor(placed.cost.kv_bytes),
+                math.ceil(placed.weights),
                 {edge.target for edge in self.graph.edges if edge.source == name and edge.kind is EdgeKind.DATA},
                 {edge.target for edge in takes.values() if edge.source == name},
             )

@@ -18,6 +18,8 @@ _ROUNDING = 2e-9
 class Held:
     """What a stage holds: ``own`` bytes over its devices, ``kv`` of them KV cache, from ``start`` on.
 
+    ``weights`` are the bytes of its model there, which it may share with others.
+
     ``consumers`` are the targets of its data edges, ``heirs`` the stages that take over its KV cache.
     """
 
@@ -27,6 +29,7 @@ class Held:
     finish: float
     own: int
     kv: int
+    weights: int
     consumers: set[str]
     heirs: set[str]
 
@@ -60,7 +63,7 @@ def check_starts(plan: Plan, times: Mapping[str, float], transfers: Mapping[tupl
 def check_held(
     held: Sequence[Held], fixed: Mapping[str, float], free: Mapping[str, int], near: float
 ) -> list[Violation]:
-    """Devices that hold more than is free at some moment.
+    """Devices that hold more than is free at some moment, or that a stage alone does not fit, whatever time it takes.
 
     Parameters
     ----------
@@ -80,7 +83,7 @@ def check_held(
     found = []
     for device in sorted({device for stage in held for device in stage.devices}):
         here = [stage for stage in held if device in stage.devices]
-        worst = fixed.get(device, 0.0)
+        worst = max([fixed.get(device, 0.0), *((stage.own + stage.weights) / len(stage.devices) for stage in here)])
         for moment in [stage.start + near for stage in here] + [release[stage.name] + near for stage in here]:
             now = [stage for stage in here if stage.start <= moment < release[stage.name]]
             load = fixed.get(device, 0.0) + sum(stage.own / len(stage.devices) for stage in now)

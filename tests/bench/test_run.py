@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 import signal
@@ -12,7 +13,8 @@ from typing import Any
 
 import pytest
 
-from iegopt.bench.journal import journal_of, read_results
+from iegopt.bench.compact import compact
+from iegopt.bench.journal import journal_of, read_results, write_results
 from iegopt.bench.run import run_suite, tasks_of
 from iegopt.errors import InputError
 from iegopt.problem.families import generate
@@ -155,6 +157,65 @@ def test_resuming_adds_only_what_is_missing(tmp_path: Path) -> None:
         run(suite(OWN + "Good"), tmp_path, resume=True)
 
 
+def test_what_is_there_is_refused_kept_or_replaced_as_asked(tmp_path: Path) -> None:
+    tested = suite(OWN + "Good", OWN + "OBJECT", seeds="0..1")
+    run(tested, tmp_path)
+    before = (tmp_path / "r.json").read_bytes()
+    there = r"^r\.json is already there: --resume adds what is missing, --force starts anew$"
+    for patterns in ([], ["Good"]):
+        with pytest.raises(InputError, match=there):
+            run(tested, tmp_path, patterns=patterns)
+        assert [file.name for file in tmp_path.iterdir()] == ["r.json"]
+        assert (tmp_path / "r.json").read_bytes() == before
+    assert len(run(tested, tmp_path, resume=True, patterns=["Good"])) == 4
+    assert [row["solver"] for row in run(tested, tmp_path, force=True, patterns=["*s0:*:Good:*"])] == [OWN + "Good"]
+    (tmp_path / "r.json").write_text("a letter")
+    with pytest.raises(InputError, match=there):
+        run(tested, tmp_path)
+    with pytest.raises(InputError, match=r"r\.json: line 1 column 1: not JSON"):
+        run(tested, tmp_path, resume=True)
+    assert (tmp_path / "r.json").read_text() == "a letter"
+
+
+def test_finished_results_stay_until_the_new_ones_are_done(tmp_path: Path) -> None:
+    tested = suite(OWN + "Good", OWN + "OBJECT")
+    run(tested, tmp_path)
+    before = (tmp_path / "r.json").read_bytes()
+
+    def interrupt(number: int, total: int, task: Any, row: Any) -> None:
+        if number == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run(tested, tmp_path, force=True, observe=interrupt)
+    assert (tmp_path / "r.json").read_bytes() == before
+    assert len(read_results(tmp_path / "r.json")["rows"]) == 1
+    assert len(run(tested, tmp_path, resume=True)) == 2
+
+
+@pytest.mark.parametrize("options", [{}, {"resume": True}, {"force": True}])
+@pytest.mark.parametrize("left", [b"", b'{"format":"iegopt-be'])
+def test_a_journal_without_a_whole_line_is_no_run(tmp_path: Path, left: bytes, options: dict[str, bool]) -> None:
+    (tmp_path / "r.json.journal").write_bytes(left)
+    assert len(run(suite(OWN + "Good"), tmp_path, **options)) == 1
+    assert [file.name for file in tmp_path.iterdir()] == ["r.json"]
+
+
+def test_results_may_be_compressed(tmp_path: Path) -> None:
+    tested, file = suite(OWN + "Good"), tmp_path / "r.json.gz"
+    run_suite(tested, tmp_path, file)
+    assert json.loads(gzip.decompress(file.read_bytes())) == read_results(file)
+    assert len(run_suite(tested, tmp_path, file, resume=True)["rows"]) == 1
+
+
+def test_compact_results_have_no_plan_to_start_from(tmp_path: Path) -> None:
+    tested = suite(OWN + "Good", {"solver": OWN + "Good", "hint": OWN + "Good", "label": "hinted"})
+    run(tested, tmp_path, patterns=["*Good:*"])
+    write_results(tmp_path / "r.json", compact(read_results(tmp_path / "r.json"), ()))
+    with pytest.raises(InputError, match=r"^r\.json: holds no plans, and chain-3x4-tight-s0:hinted:20s would start"):
+        run(tested, tmp_path, resume=True)
+
+
 SUITE = """
 suite:
   name: killed
@@ -186,7 +247,9 @@ def test_a_run_that_was_killed_goes_on_where_it_stopped(tmp_path: Path) -> None:
 
     again = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
     assert again.returncode == 1
-    assert again.stderr == "iegopt: r.json.journal holds an interrupted run: go on with --resume, or remove it\n"
+    assert again.stderr == (
+        "iegopt: r.json.journal holds an interrupted run: --resume adds what is missing, --force starts anew\n"
+    )
     (tmp_path / "gate").touch()
     resumed = subprocess.run([*command, "--resume"], capture_output=True, text=True, env=environment, check=True)
     assert resumed.stderr.startswith("[2/2] chain-3x4-slack-s0:second:1000s  optimal"), resumed.stderr

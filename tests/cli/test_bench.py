@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import re
 import sys
@@ -102,22 +103,83 @@ def test_with_matplotlib_a_picture_is_written(iegopt: Callable[..., Ran], result
     assert (tmp_path / "p.png").read_bytes().startswith(b"\x89PNG")
 
 
+def changed(**changes: Any) -> str:
+    """The results with these keys changed, left out where ``None``."""
+    return json.dumps({key: value for key, value in {**DOCUMENT, **changes}.items() if value is not None})
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        (None, "r.json: cannot be read: No such file or directory"),
-        ("{", "r.json: cannot be read: Expecting property name"),
-        ("{}", "r.json: expected results of iegopt bench run, format iegopt-bench/1"),
+        (None, "cannot be read: No such file or directory"),
+        ("{", "line 1 column 2: not JSON: Expecting property name"),
+        ("{}", "expected results of iegopt bench run, format iegopt-bench/1"),
+        (changed(suite=None), "suite: nothing: expected a suite, an object"),
+        (changed(rows=None), "rows: nothing: expected the list of rows"),
+        (changed(rows=[*ROWS, [1, 2]]), "rows[8]: a list: expected a row, an object"),
+        (changed(rows=[{"a": 1}]), "rows[0]: key instance is missing: expected a row"),
+        (changed(rows=[{**ROWS[0], "trajectory": [[1.0, "2", None]]}]), "rows[0]: trajectory: a list: expected a list"),
+        (changed(rows=[{**ROWS[0], "objective": 10**400}]), "rows[0]: objective: 1000"),
+        (changed(rows=[{**ROWS[0], "seconds": None}]), "rows[0]: optimal, but seconds is null"),
+        (changed(rows=[{**ROWS[0], "published_optimal": True}]), "rows[0]: published_optimal, but published is null"),
+        (changed(sessions=[]), "sessions: empty: expected one at least"),
+        (changed(sessions=[{}]), "sessions[0]: key command is missing"),
     ],
 )
+@pytest.mark.parametrize("command", [("report",), ("compact", "-o", "small.json")])
 def test_what_is_no_results_file_is_refused(
-    iegopt: Callable[..., Ran], tmp_path: Path, text: str | None, said: str
+    iegopt: Callable[..., Ran], tmp_path: Path, text: str | None, said: str, command: tuple[str, ...]
 ) -> None:
     if text is not None:
         (tmp_path / "r.json").write_text(text)
-    ran = iegopt("bench", "report", tmp_path / "r.json")
+    ran = iegopt("bench", command[0], tmp_path / "r.json", *command[1:])
     assert ran.code == 1
-    assert said in ran.error_line
+    assert f"{tmp_path / 'r.json'}: {said}" in ran.error_line
+
+
+HEADER, SESSION_LINE, ROW_LINE = (
+    json.dumps(entry) + "\n"
+    for entry in ({"format": "iegopt-bench/1", "suite": DOCUMENT["suite"]}, {"session": SESSION}, {"row": ROWS[0]})
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", ": holds no run yet: iegopt bench run begins it anew"),
+        (HEADER[:9], ": holds no run yet: iegopt bench run begins it anew"),
+        (HEADER, ": no session: expected one at least"),
+        ("[1,2]\n", ": line 1: expected the journal of an iegopt bench run, format iegopt-bench/1"),
+        (HEADER + SESSION_LINE + "[1,2]\n", ": line 3: a list: expected an object with row, or one with session"),
+        (HEADER + SESSION_LINE + '{"a":1}\n', ": line 3: a mapping: expected an object with row, or one with session"),
+        (HEADER + SESSION_LINE + '{"row":{"a":1}}\n', ": line 3: key instance is missing: expected a row, an object"),
+        (HEADER + SESSION_LINE + "{\n" + ROW_LINE, ": line 3: damaged: expected a JSON object"),
+        (HEADER + SESSION_LINE + "\x80\n", ": line 3: damaged: expected a JSON object"),
+    ],
+)
+def test_a_damaged_journal_is_refused_with_its_line(
+    iegopt: Callable[..., Ran], tmp_path: Path, text: str, said: str
+) -> None:
+    journal = tmp_path / "r.json.journal"
+    journal.write_bytes(text.encode("latin-1"))
+    for named in (tmp_path / "r.json", journal):
+        ran = iegopt("bench", "report", named)
+        assert ran.code == 1
+        assert f"{journal}{said}" in ran.error_line
+
+
+def test_a_journal_cut_short_is_reported_to_its_last_whole_line(iegopt: Callable[..., Ran], tmp_path: Path) -> None:
+    (tmp_path / "r.json.journal").write_text(HEADER + SESSION_LINE + ROW_LINE + ROW_LINE[:50])
+    assert "1 runs of suite hand" in iegopt("bench", "report", tmp_path / "r.json").out
+    (tmp_path / "r.json.journal").write_text(HEADER + SESSION_LINE)
+    assert "0 runs of suite hand" in iegopt("bench", "report", tmp_path / "r.json").out
+
+
+def test_compact_results_may_be_compressed(iegopt: Callable[..., Ran], results: Path, tmp_path: Path) -> None:
+    assert iegopt("bench", "compact", results, "-o", tmp_path / "small.json.gz").code == 0
+    assert gzip.decompress((tmp_path / "small.json.gz").read_bytes()).startswith(b"{")
+    thick, thin = (iegopt("bench", "report", path, "--json").out for path in (results, tmp_path / "small.json.gz"))
+    assert thick == thin
 
 
 def test_a_run_tells_its_steps_on_stderr_and_writes_results(iegopt: Callable[..., Ran], tmp_path: Path) -> None:

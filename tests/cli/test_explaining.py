@@ -76,6 +76,38 @@ def test_devices_named_twice_stand_side_by_side(iegopt: Run) -> None:
     assert {"added-bench-gpu-dc0-r-0", "added-bench-gpu-dc0-r-1"} <= sites
 
 
+@pytest.mark.parametrize("no_overlap", [False, True])
+def test_what_does_not_apply_to_the_objective_is_left_out_and_said(
+    iegopt: Run, tmp_path: Path, no_overlap: bool
+) -> None:
+    request = tmp_path / "request.yaml"
+    words = f"request:\n  objective: critical_path\n  no_overlap: {str(no_overlap).lower()}\n"
+    request.write_text(REQUEST.read_text(encoding="utf-8").replace("request:\n", words, 1), encoding="utf-8")
+    ran = iegopt("explain", request, "--cluster", CLUSTER, "--json", *EVERYTHING)
+    assert ran.code == 0
+    answer = json.loads(ran.out)
+    assert (answer["sensitivity"], answer["shadow_prices"] is None) == (None, no_overlap)
+    assert answer["plan"]["status"] == "optimal"
+    assert all(answer[part] for part in ("what_if", "suggestions", "criticality"))
+    said = ran.err.splitlines()
+    assert said[0].startswith("iegopt: sensitivity left out: objective critical_path is not linear")
+    assert [line.split(":")[1] for line in said[1:]] == [" shadow prices left out"] * no_overlap
+    assert "Without a device" in iegopt("explain", request, "--cluster", CLUSTER, "--suggest").out
+
+
+@pytest.mark.parametrize("argv", [("--what-if-remove", "fast-9"), ("--what-if-add", "H1000@r")])
+def test_names_are_checked_before_anything_is_planned(
+    iegopt: Run, argv: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise AssertionError("planned")
+
+    monkeypatch.setattr("iegopt.planner.Planner.plan", fail)
+    ran = iegopt("explain", REQUEST, "--cluster", CLUSTER, *argv)
+    assert ran.code == 1
+    assert argv[1].split("@")[0] in ran.error_line
+
+
 def test_without_a_plan_it_says_why_and_what_would_help(iegopt: Run) -> None:
     ran = iegopt("explain", IMPOSSIBLE, "--cluster", CLUSTER, "--suggest", "--json", "--what-if-remove", "slow-1")
     assert ran.code == 2
@@ -94,7 +126,8 @@ def test_without_a_plan_it_says_why_and_what_would_help(iegopt: Run) -> None:
     [
         (("--what-if-add", "H100"), "--what-if-add: 'H100': expected MODEL@RACK, such as L40S@rack0"),
         (("--what-if-add", "H100@roo"), "roo: no rack or host is called so"),
-        (("--what-if-add", "H1000@r"), "H1000"),
+        (("--what-if-add", "H100@zzz"), "zzz: no rack or host is called so. Racks: dc0/r"),
+        (("--what-if-add", "H1000@r"), "--what-if-add H1000@r: unknown device model H1000. Maybe H100?"),
         (("--what-if-remove", "fast-9"), "remove: no device of cluster uneven is called fast-9"),
         (("--time-limit", "0"), "--time-limit: 0: expected a number above 0"),
     ],

@@ -57,6 +57,10 @@ def test_version(iegopt: Run) -> None:
         (("solve", "x.json", "--time-limit", "nan"), "--time-limit: nan: expected a number above 0"),
         (("solve", "x.json", "--time-limit", "inf"), "--time-limit: inf: expected a number above 0"),
         (("solve", "x.json", "--threads", "0"), "--threads: 0: expected a whole number, at least 1"),
+        (
+            ("solve", "x.json", "--seed", "1099511627776"),
+            "--seed: 1099511627776: expected a whole number from 0 to 2147483647",
+        ),
         (("solve", "x.json", "--seed", "1.5"), "--seed: 1.5: expected a whole number, at least 0"),
         (("plan", "chat", "--cluster", "dgx-h100", "--quiet", "--explain"), "not allowed with argument"),
         (("models",), "required: ACTION"),

@@ -27,11 +27,25 @@ def test_compiles_and_says_so(iegopt: Run, monkeypatch: pytest.MonkeyPatch) -> N
     assert done["compiled"] == []
 
 
+def test_a_check_fails_where_kernels_are_missing(iegopt: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("numba", reason="the extra 'fast' is not installed")
+    from iegopt.solvers.exact import compiled
+
+    class Uncompiled:
+        signatures = ()
+
+    monkeypatch.setattr(compiled, "_registered", lambda: ({"forward": (Uncompiled(), "")}, None))
+    monkeypatch.setattr(compiled, "_from_cache", lambda *_: False)
+    ran = iegopt("warmup", "--check", "--json")
+    assert ran.code == 1
+    assert json.loads(ran.out)["reason"].startswith("the cache lacks kernels")
+
+
 def test_without_the_extra(iegopt: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "numba", None)
     ran = iegopt("warmup")
     assert ran.code == 1
     assert "compiled kernels need numba: pip install 'iegopt[fast]'" in ran.error_line
     checked = iegopt("warmup", "--check")
-    assert checked.code == 0
+    assert (checked.code, checked.err) == (1, "")
     assert checked.out.startswith("numpy: compiled kernels need numba")

@@ -29,6 +29,10 @@ def timed_instance(seed: int, features: tuple[str, ...] | None = None) -> dict[s
         _lifetimes(rng, document)
     if rng.random() < 0.5:
         document.pop("deadline", None)
+    instant = random.Random(f"instant {seed}")
+    if instant.random() < 0.3:
+        for stage in document["stages"]:
+            stage["options"]["time"] = [0.0 if instant.random() < 0.4 else t for t in stage["options"]["time"]]
     document["extensions"] = sorted({*document.get("extensions", []), *chosen})
     return document
 

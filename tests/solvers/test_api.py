@@ -12,12 +12,14 @@ import numpy.typing as npt
 import pytest
 
 from iegopt.errors import InputError, InternalError, UnsupportedProblem
+from iegopt.explain.conflict import find_conflict
 from iegopt.problem.arrays import Problem
 from iegopt.problem.families import generate
+from iegopt.problem.instance import parse_instance, to_problem
 from iegopt.solvers import api
 from iegopt.solvers.brute import Brute
-from iegopt.solvers.result import Params, Result, Status
-from tests.solvers.random_problems import random_problem
+from iegopt.solvers.result import MOST_SECONDS, Params, Result, Status
+from tests.solvers.random_problems import random_instance, random_problem
 
 Ints = npt.NDArray[np.int64]
 
@@ -118,7 +120,63 @@ def test_importing_the_table_loads_no_engine() -> None:
     assert shown.stdout.strip() == "[]"
 
 
-@pytest.mark.parametrize("wrong", [{"time_limit": -1.0}, {"time_limit": float("nan")}, {"threads": 0}])
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"time_limit": -1.0}, {"time_limit": float("nan")}, {"time_limit": "5"}, {"threads": 0}, {"threads": 1.5},
+        {"threads": True}, {"seed": -5}, {"seed": 2**40}, {"seed": 0.5},
+    ],
+)  # fmt: skip
 def test_params_that_mean_nothing_are_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(InputError, match=next(iter(wrong))):
         Params(**wrong)
+
+
+@pytest.mark.parametrize("limit", [1e11, 1e300, float("inf")])
+@pytest.mark.parametrize("solver", ["auto", "prices", "cpsat", "milp", "milp-cbc", "brute", "tree"])
+def test_a_limit_beyond_all_waits_is_ten_years(problem: Problem, truth: Result, solver: str, limit: float) -> None:
+    params = Params(time_limit=limit)
+    assert params.time_limit == MOST_SECONDS
+    if api.SOLVERS[solver].supports(problem) is None:
+        assert api.solve(problem, solver, params).objective == truth.objective
+
+
+def test_a_hint_may_be_a_list(problem: Problem, truth: Result) -> None:
+    assert truth.choice is not None
+    assert api.solve(problem, "brute", hint=truth.choice.tolist()).objective == truth.objective
+
+
+@pytest.mark.parametrize("wrong", ["abc", [[0, 1], [2]], [0.5, 1.5], 3, {"a": 1}, [[0, 1]]])
+def test_a_hint_of_another_type_is_refused(problem: Problem, wrong: Any) -> None:
+    with pytest.raises(InputError, match="hint"):
+        api.solve(problem, "auto", hint=wrong)
+
+
+def test_what_is_no_problem_is_refused() -> None:
+    with pytest.raises(InputError, match="problem: a dict, expected"):
+        api.solve({}, "auto")  # type: ignore[arg-type]
+
+
+def test_an_infeasible_hint_is_left_out_and_the_note_says_so(problem: Problem, truth: Result) -> None:
+    assert truth.choice is not None
+    tight = replace(problem, capacity=problem.capacity * 0)
+    result = api.solve(tight, "auto", hint=truth.choice)
+    assert "the hint was left out" in result.note
+
+
+@pytest.mark.parametrize("where", [0, 1, 2])
+@pytest.mark.parametrize("extensions", [[], ["no_overlap"], ["peak_memory"], ["makespan_weight"]])
+def test_a_stage_without_options_has_no_plan_wherever_it_stands(where: int, extensions: list[str]) -> None:
+    document = random_instance(3, stages=2, memory="slack", extensions=False)
+    empty = {"id": "q", "options": {key: [] for key in document["stages"][0]["options"]}}
+    document["stages"].insert(where, empty)
+    document |= {"edges": [{"from": 0, "to": 2, "bytes": 1e6}], "affinity": [], "extensions": extensions}
+    if "makespan_weight" in extensions:
+        document["makespan_weight"] = 1.0
+    empty_problem = to_problem(parse_instance(document))
+    for name, solver in api.SOLVERS.items():
+        if solver.supports(empty_problem) is None:
+            for limit in (None, 0.0, 0.5):
+                status = api.solve(empty_problem, name, Params(time_limit=limit)).status
+                assert status is Status.INFEASIBLE or (limit == 0.0 and status is Status.UNKNOWN)
+    assert [conflict.rule for conflict in find_conflict(empty_problem)] == ["options"]

@@ -18,6 +18,7 @@ import pytest
 from iegopt.errors import BackendError
 from iegopt.problem.families import generate
 from iegopt.solvers import killable
+from iegopt.solvers.api import solve
 from iegopt.solvers.cpsat import CpSat
 from iegopt.solvers.evaluate import objective
 from iegopt.solvers.killable import run_killable, stop_children
@@ -115,6 +116,37 @@ def test_the_warm_child_is_used_again_and_the_limit_counts_from_the_call() -> No
     assert float(second[1]) <= 50.0
 
 
+def test_calls_with_short_limits_are_answered_once_the_engine_is_there() -> None:
+    result = run("answers", limit=0.001)
+    assert result.status is Status.UNKNOWN
+    assert "still being loaded" in result.note
+    pid = killable._idle[0].process.pid
+    assert killable._idle[0].ready(time.monotonic() + 30)
+    assert run("answers", limit=5.0).note.split()[0] == str(pid)
+
+
+def test_a_killed_child_leaves_a_successor_that_is_ready() -> None:
+    run("answers")
+    pid = killable._idle[0].process.pid
+    run("waits", limit=0.1, grace=0.1)
+    assert gone(pid)
+    (successor,) = killable._idle
+    assert successor.ready(time.monotonic() + 30)
+    assert run("answers", limit=5.0).note.split()[0] == str(successor.process.pid)
+
+
+@pytest.mark.parametrize("solver", ["cpsat", "milp"])
+def test_an_exception_of_the_listener_ends_the_solve(solver: str) -> None:
+    pytest.importorskip("pulp" if solver == "milp" else "ortools", reason=f"the extra of {solver} is not installed")
+
+    def raise_it(_: object) -> None:
+        raise LookupError("of the listener")
+
+    with pytest.raises(LookupError, match="of the listener"):
+        solve(PROBLEM, solver, Params(time_limit=60.0), on_improvement=raise_it)
+    assert not killable._busy
+
+
 def test_what_engines_print_is_not_seen(capfd: pytest.CaptureFixture[str]) -> None:
     run("answers")
     assert capfd.readouterr() == ("", "")
@@ -175,3 +207,7 @@ def test_no_process_outlives_a_script_without_a_main_guard(end: str, tmp_path: P
     while not gone(int(pid)):
         assert time.monotonic() < until, "the child is still there"
         threading.Event().wait(0.02)
+
+
+def test_a_wait_beyond_all_clocks_is_as_long_as_they_allow() -> None:
+    assert run("answers", 1e300, grace=1e300).status is Status.UNKNOWN

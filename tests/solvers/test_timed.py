@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from iegopt.problem.arrays import Problem
-from iegopt.problem.instance import parse_instance, to_problem
+from iegopt.problem.instance import from_problem, parse_instance, to_problem
 from iegopt.solvers.api import solve
 from iegopt.solvers.brute import Brute
 from iegopt.solvers.cpsat import CpSat
@@ -19,6 +19,8 @@ from iegopt.solvers.exact.relaxation import relaxation
 from iegopt.solvers.result import Params, Result, Status
 from iegopt.solvers.timed.bound import MakespanBound, surviving
 from iegopt.solvers.timetable import timetable
+from iegopt.verify.assignment import check_assignment
+from iegopt.verify.instance import check_placement
 from tests.conftest import shared_dir
 from tests.solvers.random_timed import timed_instance
 from tests.verify.timed import CHOICE, OBJECTIVE, START, TICKS, tight_problem
@@ -121,6 +123,20 @@ def test_a_hint_is_never_lost(seed: int) -> None:
         result = solve(problem, solver, Params(time_limit=2.0), best.choice)
         assert result.objective is not None
         assert result.objective <= objective(problem, best.choice)  # by its list schedule
+
+
+@pytest.mark.parametrize("extra", [{}, {"no_overlap": True}])
+def test_a_stage_that_takes_no_time_has_to_fit_its_device_all_the_same(extra: dict[str, bool]) -> None:
+    """Of 6 bytes with 4 free, for solvers and verifiers alike."""
+    problem = replace(tasks([0], [], 1), peak_memory=True, no_overlap=False, makespan_weight=0.0)
+    problem = replace(problem, **extra, capacity=problem.capacity + 4)
+    problem = replace(problem, options=replace(problem.options, share=problem.options.share + 6))
+    for solver in ("auto", "cpsat", "local", "greedy", "brute"):
+        assert solve(problem, solver, Params(time_limit=0.5)).status is Status.INFEASIBLE
+    start = [0] if extra else None
+    assert [v.rule for v in check_assignment(problem, [0], start).violations] == ["memory"]
+    seconds = check_placement(from_problem(problem).document, {"t0": {"site": "p0", "variant": "x", "start": 0.0}})
+    assert [v.rule for v in seconds.violations] == ["memory"]
 
 
 def test_auto_and_cpsat_refuse_what_they_cannot_prove() -> None:

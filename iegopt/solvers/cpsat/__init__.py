@@ -19,7 +19,10 @@ MOST_TERMS = 300_000
 
 
 class CpSat:
-    """CP-SAT; in a killable child process where there is a time limit, else in this one."""
+    """CP-SAT; in a killable child process where there is a time limit, else in this one.
+
+    The limit of a first call includes the start of the child, see ``iegopt.solvers.killable``.
+    """
 
     name = "cpsat"
     exact = True
