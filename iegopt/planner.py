@@ -277,7 +277,6 @@ class Planner(Questions):
         policy: BatchPolicy | None = None,
         *,
         deadline_ms: float | None = None,
-        seed: int = 0,
     ) -> BatchPlan:
         """Plan a whole queue at once (docs/replanning.md); what the last replan of this planner placed and still
         waits keeps its place unless another is better.
@@ -292,9 +291,7 @@ class Planner(Questions):
         InputError
             The snapshot does not fit the cluster, or is older than the one before.
         """
-        answer = batch.replan(
-            snapshot, self._cluster, policy, deadline_ms=deadline_ms, seed=seed, previous=self._replanned
-        )
+        answer = batch.replan(snapshot, self._cluster, policy, deadline_ms=deadline_ms, previous=self._replanned)
         self._replanned = answer
         return answer
 
@@ -318,7 +315,6 @@ def replan(
     policy: BatchPolicy | None = None,
     *,
     deadline_ms: float | None = None,
-    seed: int = 0,
     previous: BatchPlan | None = None,
 ) -> BatchPlan:
     """Plan a queue once; again and again with a ``Planner``, which keeps the cluster. See ``Planner.replan``.
@@ -328,9 +324,7 @@ def replan(
     previous
         The plan before, whose placements are kept unless others are better.
     """
-    return batch.replan(
-        snapshot, CompiledCluster(cluster), policy, deadline_ms=deadline_ms, seed=seed, previous=previous
-    )  # fmt: skip
+    return batch.replan(snapshot, CompiledCluster(cluster), policy, deadline_ms=deadline_ms, previous=previous)
 
 
 def _decoded(compiled: Compiled, result: Result, seconds: float) -> Plan:

@@ -30,7 +30,6 @@ def replan(
     policy: BatchPolicy | None = None,
     *,
     deadline_ms: float | None = None,
-    seed: int = 0,
     previous: BatchPlan | None = None,
 ) -> BatchPlan:
     """Plan the queue of a snapshot.
@@ -39,8 +38,6 @@ def replan(
     ----------
     deadline_ms
         Milliseconds until the best plan so far is wanted, reading the snapshot included.
-    seed
-        Of the restarts of the search.
     previous
         The plan before: what it placed and still waits is planned there, where the snapshot does not say so itself.
 

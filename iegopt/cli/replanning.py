@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from iegopt.cli import batch_rows as rows
-from iegopt.cli.arguments import Commands, positive, whole
+from iegopt.cli.arguments import Commands, positive
 from iegopt.cli.format import plain, seconds
 from iegopt.cli.output import busy, check_output, document_path, note, print_json, show, writing
 
@@ -35,7 +35,6 @@ def add_commands(commands: Commands) -> None:
     )
     parser.add_argument("--policy", metavar="POLICY", help="batch policy file, or the name of a shipped one")
     parser.add_argument("--deadline-ms", type=positive, metavar="MS", help="milliseconds by which to have a plan")
-    parser.add_argument("--seed", type=whole(0), default=0, metavar="N", help="random seed (default 0)")
     parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
     parser.add_argument("--html", metavar="FILE", help="also write the plan as one self-contained page")
     amount = parser.add_mutually_exclusive_group()
@@ -58,7 +57,7 @@ def _replan(arguments: argparse.Namespace) -> int:
 
     window = (policy or BatchPolicy()).window
     with busy(f"planning {len(snapshot.queue):,} requests of {snapshot.name} on {cluster.name}"):
-        plan = Planner(cluster).replan(snapshot, policy, deadline_ms=arguments.deadline_ms, seed=arguments.seed)
+        plan = Planner(cluster).replan(snapshot, policy, deadline_ms=arguments.deadline_ms)
     for warning in plan.warnings[:_FIRST_WARNINGS]:
         note(plain(warning))
     if len(plan.warnings) > _FIRST_WARNINGS:
