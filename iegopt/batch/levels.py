@@ -97,14 +97,9 @@ class Search:
             self._construct(Board(self.model), plain_prices(self.model, board), cost)
         if scarce is not None:
             self._priced(*scarce)
-        if self._all_placed():
-            for at in range(len(self.levels)):
-                self._bound(at, scarce)
-            self._improve(cost, plain_prices(self.model, board))
-            self._settle(even, cost)
-            return
-        if small:
-            self._construct(Board(self.model), even, cost)
+        if small and not self._complete():
+            if not self._all_placed():
+                self._construct(Board(self.model), even, cost)
             self._by_rules()
         for at in range(len(self.levels)):
             self._bound(at, scarce)
@@ -130,6 +125,11 @@ class Search:
             board = Board.of(self.model, self.best, self.outcome.objective, self.outcome.work)
             if quicken(board, self.clock, anyway=self._all_placed()):
                 self.offer(board.plan.copy())
+
+    def _complete(self) -> bool:
+        """Whether every level has all that it asks for."""
+        full = np.array([self.full[level] for level in self.levels])
+        return bool((self.outcome.objective >= full - EPSILON * np.maximum(1.0, full)).all())
 
     def _all_placed(self) -> bool:
         return not ((self.best.prefill < 0) & self.possible).any()

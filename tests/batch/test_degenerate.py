@@ -1,21 +1,26 @@
-"""Where the best plan is plain to see: one common prefix, unlike devices, overload, and nothing new."""
+"""Where the best plan is plain to see: no reuse, one common prefix, unlike devices, overload, and nothing new."""
 
 from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import pytest
 
 from iegopt.batch.api import replan
+from iegopt.batch.build import build_model
+from iegopt.batch.rules.admitted import admit
+from iegopt.batch.schedule import evaluate
 from iegopt.batch_plans import BatchPlan
 from iegopt.problem.cluster import CompiledCluster
 from iegopt.spec.batch_policy import BatchPolicy
 from iegopt.spec.cluster import ClusterSpec
 from iegopt.spec.snapshot import SnapshotSpec
 
+from .random_snapshots import random_case
 from .small import KV, cluster, instance, queued
 
 CLUSTER = cluster()
@@ -44,6 +49,23 @@ def plan_of(
 
 def places(plan: BatchPlan) -> dict[str, tuple[str | None, str | None]]:
     return {decision.id: (decision.prefill, decision.decode) for decision in plan.queue if decision.status == "placed"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(0, 20, 5))
+def test_without_reuse_it_is_as_good_as_least_loaded(seed: int) -> None:
+    better = 0
+    for case in map(random_case, range(seed, seed + 5)):
+        queue = tuple(q.model_copy(update={"prefix": (), "held_kv": 0, "held_on": None}) for q in case.snapshot.queue)
+        spec = case.snapshot.model_copy(update={"queue": queue})
+        model = build_model(case.cluster, spec, case.policy)
+        ours = [level.objective for level in replan(spec, case.cluster, case.policy, deadline_ms=NO_HURRY).levels]
+        for rule in ("least-loaded", "least-load"):
+            theirs = evaluate(model, admit(model, rule)).objective.tolist()
+            first = next((a - b for a, b in zip(ours, theirs, strict=True) if abs(a - b) > 1e-9), 0.0)
+            assert first >= 0.0, (rule, ours, theirs)
+            better += first > 0.0
+    assert better > 0
 
 
 def chat(number: int, arrival: float = 10.0) -> dict[str, Any]:
@@ -166,3 +188,22 @@ def test_the_same_snapshot_gives_the_same_plan_twice() -> None:
     second = plan_of(spec, previous=first)
     assert places(second) == places(first)
     assert places(plan_of(spec, previous=second)) == places(first)
+
+
+def test_alternating_load_does_not_oscillate() -> None:
+    """Forty requests wait through ten plans while ten others come and go: those that stay hardly move."""
+    rng = np.random.default_rng(2)
+    lengths = rng.integers(200, 3000, 50).tolist()
+    queue = [queued(f"q{n}", length, 100, sla={"ttft": 8.0}) for n, length in enumerate(lengths)]
+    instances = [instance(j) for j in range(4)]
+    with_all, without = snapshot(instances, queue), snapshot(instances, queue[:40])
+    plans: list[BatchPlan] = [plan_of(with_all)]
+    for turn in range(10):
+        plans.append(plan_of(without if turn % 2 == 0 else with_all, previous=plans[-1]))
+    moved = 0
+    for before, after in pairwise(plans):
+        here, there = places(before), places(after)
+        moved += sum(here[name] != there[name] for name in here.keys() & there.keys())
+    churn = moved / (40 * 10)
+    assert churn <= 0.02, churn
+    assert all(len(places(plan)) == (50 if n % 2 == 0 else 40) for n, plan in enumerate(plans))
