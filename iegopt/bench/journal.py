@@ -27,7 +27,7 @@ Document = dict[str, Any]
 
 def journal_of(results: Path) -> Path:
     """Where the journal of a results file lies."""
-    return results.with_name(results.name + ".journal")
+    return results.parent / f"{results.name}.journal"
 
 
 def read_results(results: Path) -> Document:
@@ -60,14 +60,20 @@ def read_results(results: Path) -> Document:
 
 
 def write_results(results: Path, document: Document) -> None:
-    """Write a document, a row a line, compressed to ``.json.gz``; what was there is replaced when all is on disk."""
-    partial = results.with_name(results.name + ".new")
+    """Write a document, a row a line, compressed to ``.json.gz``; what was there is replaced when all is on disk.
+
+    What is no regular file (a pipe, /dev/null) is written to and stays.
+    """
     head = {key: value for key, value in document.items() if key != "rows"}
     rows = ",\n".join(json.dumps(row, allow_nan=False, separators=(",", ":")) for row in document["rows"])
     raw = (json.dumps(head, indent=1, allow_nan=False)[:-2] + f',\n "rows": [\n{rows}\n]\n}}\n').encode()
+    raw = gzip.compress(raw, mtime=0) if results.suffix == ".gz" else raw  # no time stamp: equal results, equal files
+    if results.exists() and not results.is_file():
+        results.write_bytes(raw)
+        return
+    partial = results.with_name(results.name + ".new")
     with partial.open("wb") as stream:
-        # No time stamp in the gzip header: equal results give equal files.
-        stream.write(gzip.compress(raw, mtime=0) if results.suffix == ".gz" else raw)
+        stream.write(raw)
         _sync(stream)
     partial.replace(results)
 

@@ -87,6 +87,50 @@ def test_compact_results_are_results(iegopt: Callable[..., Ran], results: Path, 
     assert "there is no folder" in ran.error_line
 
 
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("report", "r.json", "--html", "r.json"), "r.json: cannot be written: it is read too, expected another file"),
+        (("report", "r.json", "--png", "./r.json"), "./r.json: cannot be written: r.json is the same file and is read"),
+        (("report", "r.json", "--markdown", "soft.md"), "soft.md: cannot be written: r.json is the same file and is"),
+        (("report", "r.json", "--markdown", "hard.md"), "hard.md: cannot be written: r.json is the same file and is"),
+        (("report", "r.json", "--html", "r.json.journal"), "r.json.journal: cannot be written: it is read too"),
+        (
+            ("report", "r.json", "--html", "x", "--png", "x"),
+            "x: cannot be written: it is written too, expected another",
+        ),
+        (("report", "r.json", "--html", "x", "--markdown", "./x"), "./x: cannot be written: x is the same file and is"),
+        (("compact", "r.json", "-o", "r.json"), "r.json: cannot be written: it is read too, expected another file"),
+        (("run", "s.yaml", "-o", "s.yaml", "--force"), "s.yaml: cannot be written: it is read too, expected another"),
+    ],
+)
+def test_what_is_read_or_written_already_is_not_overwritten(
+    iegopt: Callable[..., Ran],
+    results: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    words: tuple[str, ...],
+    said: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("s.yaml").write_text(
+        "suite: {name: s, instances: [{generate: {family: chain, stages: 3, sites: 4}}], solvers: [tree], limits: 1s}"
+    )
+    Path("soft.md").symlink_to("r.json")
+    Path("hard.md").hardlink_to("r.json")
+    before = {file.name: file.read_bytes() for file in tmp_path.iterdir()}
+    ran = iegopt("bench", *words)
+    assert ran.code == 1
+    assert ran.error_line.startswith(f"iegopt: {said}")
+    assert {file.name: file.read_bytes() for file in tmp_path.iterdir()} == before
+
+
+def test_two_outputs_may_go_to_one_device_and_it_stays(iegopt: Callable[..., Ran], results: Path) -> None:
+    assert iegopt("bench", "report", results, "--html", "/dev/null", "--markdown", "/dev/null").code == 0
+    assert iegopt("bench", "compact", results, "-o", "/dev/null").code == 0
+    assert Path("/dev/null").is_char_device()
+
+
 def test_without_matplotlib_a_picture_is_refused_in_one_line(
     iegopt: Callable[..., Ran], results: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
