@@ -205,8 +205,8 @@ class Questions(ABC):
     ) -> ShadowPrices | None:
         """What a little more of every limit that forbids a cheaper move would save.
 
-        ``None`` where it is proven that there is no plan. Where none was found in time, there are no prices and the note
-        says so.
+        ``None`` where it is proven that there is no plan. Where none was found in time, there are no prices and the
+        note says so.
 
         Raises
         ------
