@@ -60,7 +60,7 @@ def add_commands(commands: Commands) -> None:
     small = actions.add_parser(
         "compact",
         help="results small enough to commit",
-        description="Leave out what no report reads: plans, and most points of long trajectories.",
+        description="Leave out what no report reads: plans, and points of trajectories without a better plan.",
     )
     small.add_argument("results", metavar="RESULTS.json", help="what bench run wrote")
     small.add_argument("-o", "--output", required=True, metavar="SMALL.json", help="where they go, .json or .json.gz")
