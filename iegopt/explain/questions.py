@@ -67,6 +67,7 @@ class Questions(ABC):
         solver: str = "auto",
         params: Params | None = None,
         explained: bool = True,
+        near: Plan | None = None,
     ) -> Plan | NoPlan: ...
 
     def what_if(
@@ -91,7 +92,7 @@ class Questions(ABC):
         """
         changed = self.changed(remove=remove, add=add, update=update)
         clock, before = self._begin(request, before, time_limit)
-        return WhatIf(before, changed.plan(request, deadline_ms=1000 * max(clock.left, 0.0), explained=False))
+        return WhatIf(before, changed._from(before, request, max(clock.left, 0.0)))
 
     def changed(
         self,
@@ -146,7 +147,7 @@ class Questions(ABC):
         clock, before = self._begin(request, before, time_limit)
 
         def replan(cluster: CompiledCluster, seconds: float) -> Plan | NoPlan:
-            return self._on(cluster).plan(request, deadline_ms=1000 * seconds, explained=False)
+            return self._on(cluster)._from(before, request, seconds)
 
         graph = self.graph(request)
         return suggest(self._cluster, graph, request, before, replan, clock, candidates=candidates, top=top)
@@ -163,7 +164,7 @@ class Questions(ABC):
             return ()
 
         def replan(cluster: CompiledCluster, seconds: float) -> Plan | NoPlan:
-            return self._on(cluster).plan(request, deadline_ms=1000 * seconds, explained=False)
+            return self._on(cluster)._from(before, request, seconds)
 
         return criticality(self._cluster, self.graph(request), before, replan, clock)
 
@@ -236,6 +237,11 @@ class Questions(ABC):
         if isinstance(before, Plan) and {s.id for s in before.stages} != {s.id for s in self.graph(request).stages}:
             raise InputError(f"before: a plan of another request {request.id}, of other stages")
         return clock, before
+
+    def _from(self, before: Plan | NoPlan, request: RequestSpec, seconds: float) -> Plan | NoPlan:
+        """The plan of a request within so many seconds, started from the plan before a change."""
+        near = before if isinstance(before, Plan) else None
+        return self.plan(request, deadline_ms=1000 * seconds, explained=False, near=near)
 
     def _on(self, cluster: CompiledCluster) -> Self:
         """This planner on another cluster."""
