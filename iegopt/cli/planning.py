@@ -53,10 +53,12 @@ def _plan(arguments: argparse.Namespace) -> int:
     from iegopt.devices import expand
     from iegopt.planner import Planner
     from iegopt.plans import Plan
+    from iegopt.solvers.api import load_engine
 
     with busy(f"planning {request.id} on {cluster.name}"):
         planner = Planner(cluster)
         planner.load(request)  # reading files is not planning: a deadline begins when all are read
+        load_engine(arguments.solver)  # nor is starting an engine
         gc.freeze()  # what is loaded stays to the end of the process: no collection need look at it
         answer = planner.plan(
             request,

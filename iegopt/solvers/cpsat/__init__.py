@@ -26,6 +26,8 @@ class CpSat:
 
     name = "cpsat"
     exact = True
+    engine = "iegopt.solvers.cpsat.solver:run"
+    """What the child process runs."""
 
     def supports(self, problem: Problem) -> str | None:
         reason = unstatable(problem, MOST_PAIRS)
@@ -37,7 +39,7 @@ class CpSat:
 
     def solve(self, problem: Problem, params: Params, hint: npt.NDArray[np.int64] | None) -> Result:
         if params.time_limit is not None:
-            return run_killable("iegopt.solvers.cpsat.solver:run", problem, params, hint, solver=self.name)
+            return run_killable(self.engine, problem, params, hint, solver=self.name)
         from iegopt.solvers.cpsat.solver import run
 
         return run(problem, params, hint)
