@@ -203,7 +203,7 @@ def _finish(mask: npt.NDArray[np.bool_], done: Result, params: Params, clock: Cl
     if result.status is Status.INFEASIBLE:
         if choice is not None:
             raise InternalError(f"{result.solver} calls infeasible what has a plan of {value}")
-        return Result(Status.INFEASIBLE, None, None, bound, result.proof, "auto", clock.seconds, note)
+        return Result(Status.INFEASIBLE, None, None, None, result.proof, "auto", clock.seconds, note)
     if result.choice is not None and result.objective is not None and (value is None or result.objective < value):
         choice, value = kept[result.choice], result.objective
     if result.bound is not None and (bound is None or result.bound > bound):

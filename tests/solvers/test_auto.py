@@ -135,3 +135,15 @@ def test_a_stalled_bound_of_a_small_problem_goes_to_cpsat() -> None:
     result = solve(identical(12, 16), "auto", Params(time_limit=20.0))
     assert result.status is Status.OPTIMAL
     assert "CP-SAT" in (result.proof or "")
+
+
+def test_the_note_of_a_proof_does_not_begin_with_what_was_not_found() -> None:
+    """Two stages of 6 of 10 bytes on one device; few combinations, so that enumeration proves it."""
+    problem = identical(2, 1)
+    share = problem.options.share * 6
+    problem = dataclasses.replace(
+        problem, capacity=problem.capacity * 10, options=dataclasses.replace(problem.options, share=share)
+    )
+    result = solve(problem, "auto")
+    assert (result.status, result.bound, result.proof) == (Status.INFEASIBLE, None, "enumeration")
+    assert not result.note.startswith("no feasible plan")
