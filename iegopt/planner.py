@@ -19,6 +19,7 @@ from iegopt.batch_plans import BatchPlan
 from iegopt.errors import InputError, InternalError
 from iegopt.explain import explain
 from iegopt.explain.conflict import Conflict, find_conflict
+from iegopt.explain.nearby import nearby
 from iegopt.explain.questions import Questions
 from iegopt.graph.builder import build_graph
 from iegopt.plans import NoPlan, Plan
@@ -156,6 +157,7 @@ class Planner(Questions):
         solver: str = "auto",
         params: Params | None = None,
         explained: bool = True,
+        near: Plan | None = None,
     ) -> Plan | NoPlan:
         """Place every stage of a request.
 
@@ -170,6 +172,9 @@ class Planner(Questions):
             A name of ``iegopt.solvers.api.SOLVERS``.
         explained
             Whether to work out alternatives and binding constraints as well.
+        near
+            A plan of this request to start from, such as the one before devices went or came: where time suffices for
+            the whole cluster, the answer is never worse than the plan that moves only stages which lost their place.
 
         Returns
         -------
@@ -193,7 +198,7 @@ class Planner(Questions):
         clock = Clock(DEFAULT_TIME_LIMIT if limit is None else limit, started)
         with punctual(limit):
             graph = self.graph(request)
-            compiled, result = self._solve(request, graph, solver, params, clock)
+            compiled, result = self._solve(request, graph, solver, params, clock, near)
             if compiled is None or result is None or result.choice is None:
                 answer = None
                 self._learn_pace(0.0)
@@ -220,7 +225,7 @@ class Planner(Questions):
         self._pace = min(_SLOWEST_PACE, max(seconds, _QUICKEST_PACE, _FORGET * self._pace))
 
     def _solve(
-        self, request: RequestSpec, graph: GraphSpec, solver: str, params: Params, clock: Clock
+        self, request: RequestSpec, graph: GraphSpec, solver: str, params: Params, clock: Clock, near: Plan | None
     ) -> tuple[Compiled | None, Result | None]:
         """The best result before the clock ends, less what is needed to decode and verify it, and what it is of.
 
@@ -229,13 +234,14 @@ class Planner(Questions):
         ready = Clock(clock.limit - pressure() * (_ANSWER + self._pace * len(graph.stages)), clock.start)
         needs = whole_seconds(graph, self._cluster.sites(self._cluster.gang_sizes).topology)
         part: tuple[Compiled, Result] | None = None
-        if solver == "auto" and ready.left < _PART_FIRST * needs and can_focus(graph, request, self._cluster):
+        first = needs if near is not None else _PART_FIRST * needs
+        if solver == "auto" and ready.left < first and can_focus(graph, request, self._cluster):
             part = self._over(request, graph, solver, params, ready, focus=True)
             if part is None or part[0].table.whole is None:
                 return part or (None, None)
             if ready.left < (needs if part[1].choice is not None else _WORTH_A_TRY * needs):
                 return part[0], of_part(part[1], part[0].table)
-        whole = self._over(request, graph, solver, params, ready, focus=False)
+        whole = self._over(request, graph, solver, params, ready, focus=False, near=near)
         if part is None or part[1].objective is None:
             return whole or (None, None)
         if whole is None or whole[1].objective is None:
@@ -243,8 +249,9 @@ class Planner(Questions):
         return whole if whole[1].objective <= part[1].objective else (part[0], beside(part[1], whole[1]))
 
     def _over(
-        self, request: RequestSpec, graph: GraphSpec, solver: str, params: Params, clock: Clock, *, focus: bool
-    ) -> tuple[Compiled, Result] | None:
+        self, request: RequestSpec, graph: GraphSpec, solver: str, params: Params, clock: Clock, *, focus: bool,
+        near: Plan | None = None,
+    ) -> tuple[Compiled, Result] | None:  # fmt: skip
         """Compile and solve, over one fallback tier after the other; ``None`` where there was no time to compile."""
         until = clock.start + clock.limit
         tier = 0
@@ -252,9 +259,10 @@ class Planner(Questions):
             compiled = compile_graph(self._cluster, graph, request, tier=tier, focus=focus, until=until)
             if compiled is None or clock.left <= (0.0 if focus else _SOLVE_NEEDS):
                 return None
+            hint = None if near is None else nearby(compiled.problem, near, clock)
             known = params.multipliers or self._multipliers
             limited = dataclasses.replace(params, time_limit=max(clock.left, 0.0), multipliers=known)
-            result = solve(compiled.problem, solver, limited)
+            result = solve(compiled.problem, solver, limited, hint)
             self._multipliers = result.multipliers or self._multipliers
             tier += 1
             if result.status is not Status.INFEASIBLE or tier >= len(compiled.tiers):

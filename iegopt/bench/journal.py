@@ -27,7 +27,7 @@ Document = dict[str, Any]
 
 def journal_of(results: Path) -> Path:
     """Where the journal of a results file lies."""
-    return results.with_name(results.name + ".journal")
+    return results.parent / f"{results.name}.journal"
 
 
 def read_results(results: Path) -> Document:
@@ -41,7 +41,7 @@ def read_results(results: Path) -> Document:
     journal = journal_of(results)
     if results.suffix == ".journal":
         return _of_lines(results)
-    if journal.is_file() and (_holds_lines(journal) or not results.exists()):
+    if journal.is_file() and (_is_begun(journal) or not results.exists()):
         return _of_lines(journal)
     document = load_json(results)
     name = str(results)
@@ -60,14 +60,20 @@ def read_results(results: Path) -> Document:
 
 
 def write_results(results: Path, document: Document) -> None:
-    """Write a document, a row a line, compressed to ``.json.gz``; what was there is replaced when all is on disk."""
-    partial = results.with_name(results.name + ".new")
+    """Write a document, a row a line, compressed to ``.json.gz``; what was there is replaced when all is on disk.
+
+    What is no regular file (a pipe, /dev/null) is written to and stays.
+    """
     head = {key: value for key, value in document.items() if key != "rows"}
     rows = ",\n".join(json.dumps(row, allow_nan=False, separators=(",", ":")) for row in document["rows"])
     raw = (json.dumps(head, indent=1, allow_nan=False)[:-2] + f',\n "rows": [\n{rows}\n]\n}}\n').encode()
+    raw = gzip.compress(raw, mtime=0) if results.suffix == ".gz" else raw  # no time stamp: equal results, equal files
+    if results.exists() and not results.is_file():
+        results.write_bytes(raw)
+        return
+    partial = results.with_name(results.name + ".new")
     with partial.open("wb") as stream:
-        # No time stamp in the gzip header: equal results give equal files.
-        stream.write(gzip.compress(raw, mtime=0) if results.suffix == ".gz" else raw)
+        stream.write(raw)
         _sync(stream)
     partial.replace(results)
 
@@ -98,7 +104,7 @@ class Journal:
         known: Document = {"format": FORMAT, "suite": suite, "sessions": [], "rows": []}
         if results.exists() and not results.is_file():
             raise InputError(f"{results.name}: no regular file, results cannot take its place")
-        interrupted = self.path.exists() and _holds_lines(self.path)
+        interrupted = self.path.exists() and _is_begun(self.path)
         if not (resume or force) and (interrupted or results.exists()):
             there = f"{self.path.name} holds an interrupted run" if interrupted else f"{results.name} is already there"
             raise InputError(f"{there}: --resume adds what is missing, --force starts anew")
@@ -153,10 +159,31 @@ def _sync(stream: Any) -> None:
     os.fsync(stream.fileno())
 
 
-def _holds_lines(journal: Path) -> bool:
-    """Whether anything was recorded; a kill may leave a journal without a whole line."""
+def _is_begun(journal: Path) -> bool:
+    """Whether anything was recorded; a kill may leave a journal without a whole line.
+
+    Raises ``SpecError`` where the file is no journal.
+    """
     with journal.open("rb") as stream:
-        return any(line.endswith(b"\n") for line in stream)
+        line = stream.readline()
+    begin = _line({"format": FORMAT}).encode()[:-2]
+    if not line.endswith(b"\n") and begin.startswith(line[: len(begin)]):
+        return False
+    _suite_of(line, str(journal))
+    return True
+
+
+def _suite_of(line: bytes, name: str) -> Document:
+    """The suite in the first line of a journal."""
+    try:
+        entry = json.loads(line)
+    except (ValueError, RecursionError):
+        entry = None
+    if not isinstance(entry, dict) or entry.get("format") != FORMAT:
+        raise SpecError(name, "line 1", f"expected the journal of an iegopt bench run, format {FORMAT}")
+    check_suite(entry.get("suite"), name, "line 1")
+    suite: Document = entry["suite"]
+    return suite
 
 
 def _of_lines(journal: Path) -> Document:
@@ -167,19 +194,14 @@ def _of_lines(journal: Path) -> Document:
         raise SpecError(name, "", f"cannot be read: {error.strerror or error}") from None
     if not lines:
         raise SpecError(name, "", "holds no run yet: iegopt bench run begins it anew")
-    document: Document = {"format": FORMAT, "suite": None, "sessions": [], "rows": []}
-    for number, line in enumerate(lines, 1):
+    document: Document = {"format": FORMAT, "suite": _suite_of(lines[0], name), "sessions": [], "rows": []}
+    for number, line in enumerate(lines[1:], 2):
         where = f"line {number}"
         try:
             entry = json.loads(line)
         except (ValueError, RecursionError):
             raise SpecError(name, where, "damaged: expected a JSON object") from None
-        if number == 1:
-            if not isinstance(entry, dict) or entry.get("format") != FORMAT:
-                raise SpecError(name, where, f"expected the journal of an iegopt bench run, format {FORMAT}")
-            check_suite(entry.get("suite"), name, where)
-            document["suite"] = entry["suite"]
-        elif isinstance(entry, dict) and entry.keys() == {"row"}:
+        if isinstance(entry, dict) and entry.keys() == {"row"}:
             check_row(entry["row"], name, where)
             document["rows"].append(entry["row"])
         elif isinstance(entry, dict) and entry.keys() == {"session"}:

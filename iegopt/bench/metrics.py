@@ -19,6 +19,7 @@ __all__ = [
     "bound_in_time",
     "contradictions",
     "gap_to",
+    "in_time",
     "late",
     "main_limit",
     "primal_gap",
@@ -62,7 +63,12 @@ def main_limit(rows: Iterable[Row]) -> float:
 
 def late(row: Row) -> bool:
     """Whether a run went on after its limit."""
-    return row["seconds"] is not None and row["seconds"] > _latest(row)
+    return row["seconds"] is not None and not in_time(row, row["seconds"])
+
+
+def in_time(row: Row, seconds: float) -> bool:
+    """Whether what came after so many seconds of a run still counts."""
+    return seconds <= _latest(row)
 
 
 def value_in_time(row: Row) -> float | None:
@@ -76,7 +82,7 @@ def bound_in_time(row: Row) -> float | None:
     """The best bound that a run had proven when its time was over."""
     if not late(row):
         return row["bound"]  # type: ignore[no-any-return]
-    bounds = [bound for seconds, _, bound in row["trajectory"] if bound is not None and seconds <= _latest(row)]
+    bounds = [bound for seconds, _, bound in row["trajectory"] if bound is not None and in_time(row, seconds)]
     return max(bounds, default=None)
 
 
@@ -110,8 +116,10 @@ def primal_integral(row: Row, best: float) -> float:
     area, since, gap = 0.0, 0.0, 1.0
     for seconds, objective, _ in row["trajectory"]:
         if objective is not None and seconds < limit:
-            area += gap * (seconds - since)
-            since, gap = seconds, primal_gap(best, objective)
+            reached = primal_gap(best, objective)
+            if reached != gap:  # points that change nothing do not count, not even in the last bit
+                area += gap * (seconds - since)
+                since, gap = seconds, reached
     return (area + gap * (limit - since)) / limit
 
 
@@ -119,7 +127,7 @@ def time_to(row: Row, best: float | None, gap: float = NEAR) -> float | None:
     """Seconds until the plan was within a gap of the best known value; ``None`` where it never was in time."""
     for seconds, objective, _ in row["trajectory"]:
         reached = gap_to(best, objective)
-        if reached is not None and reached <= gap and seconds <= _latest(row):
+        if reached is not None and reached <= gap and in_time(row, seconds):
             return float(seconds)
     return None
 

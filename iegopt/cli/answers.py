@@ -155,7 +155,8 @@ def _criticality(found: tuple[Criticality, ...]) -> Iterator[RenderableType]:
     for one in found:
         cost = _WITHOUT.get(one.status)
         if cost is None:
-            cost = _signed(one.cost or 0.0) + ("" if one.proven else " (not proven)")
+            at_most = "at most " if one.status == "feasible" else ""
+            cost = at_most + _signed(one.cost or 0.0) + ("" if one.proven or at_most else " (not proven)")
         made.add_row(
             plain(one.device), cost, _money(one.dollars, sign=True), plain(sentence_list(one.stages, 3)),
             plain(sentence_list(one.moved, 3)) or NONE,

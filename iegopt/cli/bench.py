@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from iegopt.cli.arguments import Commands
-from iegopt.cli.output import check_output, print_json, show, writing
+from iegopt.cli.output import check_outputs, print_json, show, writing
 
 if TYPE_CHECKING:
     from iegopt.bench.run import Observer
@@ -60,7 +60,7 @@ def add_commands(commands: Commands) -> None:
     small = actions.add_parser(
         "compact",
         help="results small enough to commit",
-        description="Leave out what no report reads: plans, and most points of long trajectories.",
+        description="Leave out what no report reads: plans, and points of trajectories without a better plan.",
     )
     small.add_argument("results", metavar="RESULTS.json", help="what bench run wrote")
     small.add_argument("-o", "--output", required=True, metavar="SMALL.json", help="where they go, .json or .json.gz")
@@ -75,19 +75,21 @@ def _add_filter(parser: argparse.ArgumentParser) -> None:
 
 
 def _run(arguments: argparse.Namespace) -> int:
+    from iegopt.bench.journal import journal_of
     from iegopt.bench.run import run_suite
     from iegopt.spec.load import load_document
 
     path = Path(arguments.suite)
     suite = load_document(path, "suite")[1]
-    check_output(arguments.output)
+    results = Path(arguments.output)
+    check_outputs([arguments.output, str(journal_of(results))], [path])
     words = ["iegopt", "bench", "run", arguments.suite, "-o", arguments.output]
     words += [word for pattern in arguments.filter for word in ("--filter", pattern)]
     with _progress() as observe, writing(arguments.output):
         run_suite(
             suite,
             path.parent,
-            Path(arguments.output),
+            results,
             resume=arguments.resume,
             force=arguments.force,
             patterns=arguments.filter,
@@ -122,15 +124,15 @@ def _progress() -> Iterator[Observer]:
 def _report(arguments: argparse.Namespace) -> int:
     from iegopt.bench.charts import charts
     from iegopt.bench.claims import claims
-    from iegopt.bench.journal import read_results
+    from iegopt.bench.journal import journal_of, read_results
     from iegopt.bench.metrics import contradictions, main_limit
     from iegopt.bench.patterns import fitting, run_name
     from iegopt.bench.report import summary
     from iegopt.cli import bench_rows
 
-    for path in (arguments.html, arguments.png, arguments.markdown):
-        check_output(path)
-    document = read_results(Path(arguments.results))
+    results = Path(arguments.results)
+    check_outputs([arguments.html, arguments.png, arguments.markdown], [results, journal_of(results)])
+    document = read_results(results)
     names = [run_name(row["instance"], row["solver"], row["limit"]) for row in document["rows"]]
     document["rows"] = [*compress(document["rows"], fitting(names, arguments.filter))]
     lines = summary(document)
@@ -167,11 +169,12 @@ def _report(arguments: argparse.Namespace) -> int:
 
 def _compact(arguments: argparse.Namespace) -> int:
     from iegopt.bench.compact import compact
-    from iegopt.bench.journal import read_results, write_results
+    from iegopt.bench.journal import journal_of, read_results, write_results
     from iegopt.cli.bench_rows import PACKAGES
 
-    check_output(arguments.output)
-    document = read_results(Path(arguments.results))
+    results = Path(arguments.results)
+    check_outputs([arguments.output], [results, journal_of(results)])
+    document = read_results(results)
     with writing(arguments.output):
         write_results(Path(arguments.output), compact(document, PACKAGES))
     return 0

@@ -6,7 +6,7 @@ import argparse
 from typing import TYPE_CHECKING
 
 from iegopt.cli.arguments import Commands, whole
-from iegopt.cli.output import busy, check_output, document_path, note, print_json, writing
+from iegopt.cli.output import busy, check_outputs, document_path, note, print_json, writing
 
 if TYPE_CHECKING:
     from iegopt.problem.arrays import Problem
@@ -55,9 +55,10 @@ def add_commands(commands: Commands) -> None:
 
 
 def _compile(arguments: argparse.Namespace) -> int:
-    check_output(arguments.output)
+    check_outputs([arguments.output])
     request_file = document_path(arguments.request, "requests")
     cluster_file = document_path(arguments.cluster, "clusters")
+    check_outputs([arguments.output], [request_file, cluster_file])
     from iegopt.spec.load import load_cluster, load_request
 
     request, cluster = load_request(request_file), load_cluster(cluster_file)
@@ -69,7 +70,7 @@ def _compile(arguments: argparse.Namespace) -> int:
 
 
 def _generate(arguments: argparse.Namespace) -> int:
-    check_output(arguments.output)
+    check_outputs([arguments.output])
     from iegopt.problem.families import generate
 
     problem = generate(arguments.family, arguments.stages, arguments.sites, arguments.memory, arguments.seed)

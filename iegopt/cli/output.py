@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 __all__ = [
     "FOLDERS",
     "busy",
-    "check_output",
+    "check_outputs",
     "document_path",
     "note",
     "print_json",
@@ -40,8 +41,6 @@ _SUFFIXES = (".yaml", ".yml", ".json", ".gz")
 
 def terminal() -> Console:
     """A console for stdout: colours and width of a terminal, plain and wide where there is none."""
-    import os
-
     from rich.console import Console
 
     asked = sys.stdout.isatty() or os.environ.get("COLUMNS")
@@ -136,16 +135,46 @@ def short_name(file: Path) -> str:
     return file.name.removesuffix(".gz").rpartition(".")[0]
 
 
-def check_output(path: str | None) -> None:
-    """Refuse a file that cannot be written before the work for it is done (raises ``InputError``)."""
-    if path is None:
-        return
-    with writing(path):
-        target = Path(path)
-        if target.is_dir():
-            raise InputError(f"{shown(path)}: cannot be written: it is a folder, expected a file name")
-        if not target.parent.is_dir():
-            raise InputError(f"{shown(path)}: cannot be written: there is no folder {shown(str(target.parent))}")
+def check_outputs(outputs: Iterable[str | None], inputs: Iterable[str | Path] = ()) -> None:
+    """Refuse, before the work is done, files that cannot be written or would destroy what is read or written too.
+
+    Parameters
+    ----------
+    outputs
+        Files to write, ``None`` where none was asked for.
+    inputs
+        Files that the command reads.
+
+    Raises
+    ------
+    InputError
+        An output cannot be written, is an input, or is another output, under whatever names.
+    """
+    taken = [(str(path), "read") for path in inputs]
+    for path in outputs:
+        if path is None:
+            continue
+        with writing(path):
+            target = Path(path)
+            if target.is_dir():
+                raise InputError(f"{shown(path)}: cannot be written: it is a folder, expected a file name")
+            if not target.parent.is_dir():
+                raise InputError(f"{shown(path)}: cannot be written: there is no folder {shown(str(target.parent))}")
+        for other, done in taken:
+            if _same_file(path, other):
+                named = "it" if other == path else f"{shown(other)} is the same file and"
+                raise InputError(f"{shown(path)}: cannot be written: {named} is {done} too, expected another file")
+        taken.append((path, "written"))
+
+
+def _same_file(one: str, other: str) -> bool:
+    """Whether two names are one regular file, through links too; devices such as /dev/null may be shared."""
+    try:
+        if os.path.exists(one) and os.path.exists(other):
+            return os.path.isfile(one) and os.path.samefile(one, other)
+        return os.path.realpath(one) == os.path.realpath(other)
+    except (OSError, ValueError):  # not a file name: reading or writing it says which
+        return False
 
 
 @contextmanager

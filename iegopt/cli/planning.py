@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 from iegopt.cli.arguments import Commands, add_limits, params, positive
-from iegopt.cli.output import busy, check_output, document_path, note, print_json, show, terminal, writing
+from iegopt.cli.output import busy, check_outputs, document_path, note, print_json, show, terminal, writing
 
 __all__ = ["EXIT", "add_commands"]
 
@@ -43,19 +43,22 @@ def add_commands(commands: Commands) -> None:
 
 
 def _plan(arguments: argparse.Namespace) -> int:
-    check_output(arguments.html)
+    check_outputs([arguments.html])
     request_file = document_path(arguments.request, "requests")
     cluster_file = document_path(arguments.cluster, "clusters")
+    check_outputs([arguments.html], [request_file, cluster_file])
     from iegopt.spec.load import load_cluster, load_request
 
     request, cluster = load_request(request_file), load_cluster(cluster_file)
     from iegopt.devices import expand
     from iegopt.planner import Planner
     from iegopt.plans import Plan
+    from iegopt.solvers.api import load_engine
 
     with busy(f"planning {request.id} on {cluster.name}"):
         planner = Planner(cluster)
         planner.load(request)  # reading files is not planning: a deadline begins when all are read
+        load_engine(arguments.solver)  # nor is starting an engine
         gc.freeze()  # what is loaded stays to the end of the process: no collection need look at it
         answer = planner.plan(
             request,

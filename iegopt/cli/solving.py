@@ -50,12 +50,14 @@ def add_commands(commands: Commands) -> None:
 
 def _solve(arguments: argparse.Namespace) -> int:
     from iegopt.problem.instance import read_instance, to_problem
-    from iegopt.solvers.api import solve
+    from iegopt.solvers.api import load_engine, solve
 
     problem = to_problem(read_instance(document_path(arguments.file, "problems")))
     hint = None if arguments.hint is None else _choice(problem, _plan(arguments.hint), arguments.hint)
     told = _tell_improvement if arguments.progress else None
     with busy(f"solving {arguments.file}"):
+        if arguments.time_limit is not None:
+            load_engine(arguments.solver)
         result = solve(problem, arguments.solver, params(arguments), hint, on_improvement=told)
     document = _document(problem, result)
     if arguments.json:

@@ -8,14 +8,14 @@ import numpy.typing as npt
 from iegopt.cost.weights import dollars
 from iegopt.errors import InputError
 from iegopt.plans import Plan
-from iegopt.problem.arrays import TICKS_PER_SECOND
+from iegopt.problem.arrays import TICKS_PER_SECOND, Problem
 from iegopt.problem.cluster import CompiledCluster
 from iegopt.problem.compile import Compiled, compile_graph
 from iegopt.problem.transfer import edge_ticks
 from iegopt.spec.graph import GraphSpec
 from iegopt.spec.request import RequestSpec
 
-__all__ = ["chosen", "spent_dollars", "term_sums"]
+__all__ = ["chosen", "options_of", "spent_dollars", "term_sums"]
 
 Ints = npt.NDArray[np.int64]
 
@@ -33,21 +33,31 @@ def chosen(
     compiled = compile_graph(cluster, graph, request, tier=0)
     if plan.tier in compiled.tiers[1:]:
         compiled = compile_graph(cluster, graph, request, tier=compiled.tiers.index(plan.tier))
-    problem, options = compiled.problem, compiled.problem.options
+    choice = np.empty(compiled.problem.V, dtype=np.int64)
+    for v, option in enumerate(options_of(compiled.problem, plan)):
+        if option is None:
+            stage = compiled.problem.stages[v]
+            site = plan.placement.get(stage, {"site": ""})["site"]
+            raise InputError(f"the plan is not of this request and cluster: no option of {stage} is {site!r}")
+        choice[v] = option
+    return compiled, choice
+
+
+def options_of(problem: Problem, plan: Plan) -> list[int | None]:
+    """The option of every stage that stands where the plan has it; ``None`` where there is none."""
+    options = problem.options
     sites = {name: s for s, name in enumerate(problem.topology.sites)}
     variants = {name: m for m, name in enumerate(problem.variants)}
     placement = plan.placement
-    choice = np.empty(problem.V, dtype=np.int64)
+    found: list[int | None] = []
     for v, stage in enumerate(problem.stages):
         place = placement.get(stage, {"site": "", "variant": ""})
         own = options.of(v)
         at = (options.site[own] == sites.get(place["site"], -1)) & (
             options.variant[own] == variants.get(place["variant"], -1)
         )
-        if not at.any():
-            raise InputError(f"the plan is not of this request and cluster: no option of {stage} is {place['site']!r}")
-        choice[v] = own.start + int(np.argmax(at))
-    return compiled, choice
+        found.append(own.start + int(np.argmax(at)) if at.any() else None)
+    return found
 
 
 def term_sums(compiled: Compiled, choice: Ints) -> dict[str, float]:

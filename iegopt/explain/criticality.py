@@ -16,8 +16,8 @@ from iegopt.spec.graph import GraphSpec
 
 __all__ = ["Criticality", "criticality"]
 
-_SHARE = 0.5
-"""Share of the time left that one re-solve may take."""
+_LEAST = 0.1
+"""Seconds for one re-solve at least, where they are left; else all get the same share."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,8 @@ class Criticality:
         Of the plan without it; ``infeasible``: there is none; ``named``: the request itself names the device, and
         cannot be asked without it. ``None`` where the time limit came first.
     cost, dollars
-        Seconds of objective, and dollars, that its absence adds; ``None`` without a plan.
+        Seconds of objective, and dollars, that its absence adds to the present plan; ``None`` without a plan. Where
+        ``status`` is ``feasible``, that is at most so much: a better plan without the device may exist.
     proven
         Whether both answers are proven.
     """
@@ -57,7 +58,9 @@ def criticality(
     replan: Callable[[CompiledCluster, float], Plan | NoPlan],
     clock: Clock,
 ) -> tuple[Criticality, ...]:
-    """Every device of a plan, the one whose removal costs most first; those not worked out come last."""
+    """Every device of a plan, the one whose removal costs most first; after those proven, the costs that are only at
+    most so much; those not worked out come last.
+    """
     standing: dict[str, list[str]] = {}
     for stage in before.stages:
         for device in stage.devices:
@@ -65,7 +68,7 @@ def criticality(
     # Devices with much work first: where the time ends, they are the ones to know about.
     time = {name: sum(before.stage(stage).time for stage in stages) for name, stages in standing.items()}
     found, named = [], named_devices(graph)
-    for name in sorted(standing, key=lambda name: -time[name]):
+    for number, name in enumerate(sorted(standing, key=lambda name: -time[name])):
         stages = tuple(standing[name])
         if name in named:
             found.append(Criticality(name, stages, "named", None, None, (), True))
@@ -76,9 +79,8 @@ def criticality(
         if len(cluster.devices) == 1:
             found.append(Criticality(name, stages, "infeasible", None, None, (), True))
             continue
-        change = WhatIf(
-            before, replan(edited(cluster, remove=[name]), max(0.0, _SHARE * clock.left, min(clock.left, 0.1)))
-        )
+        share = max(0.0, clock.left / (len(standing) - number), min(clock.left, _LEAST))
+        change = WhatIf(before, replan(edited(cluster, remove=[name]), share))
         moved = tuple(stage.stage for stage in change.moved)
         found.append(
             Criticality(
@@ -90,5 +92,5 @@ def criticality(
 
 def _rank(one: Criticality) -> tuple[int, float, str]:
     """Devices without which there is no plan come first."""
-    order = {"named": 0, "infeasible": 0, "optimal": 1, "feasible": 1, "unknown": 2, None: 3}
+    order = {"named": 0, "infeasible": 0, "optimal": 1, "feasible": 2, "unknown": 3, None: 4}
     return (order[one.status], -(one.cost or 0.0), one.device)

@@ -20,6 +20,7 @@ from iegopt.problem.topology import LEVEL_NAMES
 from iegopt.spec.cluster import ClusterSpec, GangSpec
 from iegopt.spec.device import DeviceSpec, Location
 from iegopt.spec.explain_error import nearest
+from iegopt.units import shown
 
 __all__ = ["Telemetry", "edited"]
 
@@ -35,7 +36,7 @@ class Telemetry(TypedDict, total=False):
 def edited(
     cluster: CompiledCluster,
     *,
-    remove: Iterable[str] = (),
+    remove: str | Iterable[str] = (),
     add: Sequence[DeviceSpec] = (),
     update: Mapping[str, Telemetry] | None = None,
     gangs: Sequence[GangSpec] = (),
@@ -45,7 +46,7 @@ def edited(
     Parameters
     ----------
     remove
-        Ids of devices, or of pools, which stand for all their devices.
+        Ids of devices, or of pools, which stand for all their devices; one may stand alone.
     add
         They come last in the order of the file.
     update
@@ -56,9 +57,13 @@ def edited(
     Raises
     ------
     InputError
-        A device that does not exist, one that stands twice, or nothing left.
+        A device that does not exist, one that stands twice, or nothing left; what is no device, or no figure of one.
     """
-    gone = _gone(cluster, remove)
+    for device in add:
+        if not isinstance(device, DeviceSpec):
+            raise InputError(f"add: {shown(device)}: expected devices, as Planner.idle_devices gives them")
+    telemetry = {name: _figures(name, figures) for name, figures in (update or {}).items()}
+    gone = _gone(cluster, [remove] if isinstance(remove, str) else remove)
     whole = cluster.spec.model_copy(update={"devices": (*cluster.spec.devices, *add)})
     if add:
         check_names(whole)
@@ -81,9 +86,22 @@ def edited(
         if was is not None and name not in gone:
             other.state.load[d] = cluster.state.load[was]
             other.state.free[d] = cluster.state.free[was]
-    for name, figures in (update or {}).items():
+    for name, figures in telemetry.items():
         other.state.update(name, **figures)
     return other
+
+
+def _figures(device: str, figures: Telemetry) -> Telemetry:
+    """The figures of a device, where all of them are known by these words."""
+    known = tuple(Telemetry.__annotations__)
+    if not isinstance(figures, Mapping):
+        raise InputError(f"update {device}: {shown(figures)}: expected a mapping with {', '.join(known)}")
+    for word in figures:
+        if word not in known:
+            near = nearest(word, known)
+            hint = f"Maybe {near}?" if near else f"Expected {', '.join(known)}"
+            raise InputError(f"update {device}: unknown figure {shown(word)}. {hint}")
+    return figures
 
 
 def _gone(cluster: CompiledCluster, remove: Iterable[str]) -> frozenset[str]:

@@ -1,7 +1,8 @@
 """What can be asked of a planner beside plans: what if, where to add, what is critical, sensitivity, shadow prices.
 
 Every answer works on copies; the planner's cluster and its state stay as they are. Time limits are in seconds and hold
-for the whole question; what they leave out is said in the answer.
+for the whole question; what they leave out is said in the answer. The present plan, where it is at hand, goes in as
+``before``; one of another request or cluster is refused.
 """
 
 from __future__ import annotations
@@ -46,6 +47,9 @@ def why_no_prices(request: RequestSpec) -> str:
     return ""
 
 
+_NO_PLAN_IN_TIME = "the time limit came before there was a plan"
+
+
 class Questions(ABC):
     """The questions of a ``Planner``."""
 
@@ -63,13 +67,14 @@ class Questions(ABC):
         solver: str = "auto",
         params: Params | None = None,
         explained: bool = True,
+        near: Plan | None = None,
     ) -> Plan | NoPlan: ...
 
     def what_if(
         self,
         request: RequestSpec,
         *,
-        remove: Iterable[str] = (),
+        remove: str | Iterable[str] = (),
         add: Sequence[DeviceSpec] = (),
         update: Mapping[str, Telemetry] | None = None,
         before: Plan | NoPlan | None = None,
@@ -87,12 +92,12 @@ class Questions(ABC):
         """
         changed = self.changed(remove=remove, add=add, update=update)
         clock, before = self._begin(request, before, time_limit)
-        return WhatIf(before, changed.plan(request, deadline_ms=1000 * max(clock.left, 0.0), explained=False))
+        return WhatIf(before, changed._from(before, request, max(clock.left, 0.0)))
 
     def changed(
         self,
         *,
-        remove: Iterable[str] = (),
+        remove: str | Iterable[str] = (),
         add: Sequence[DeviceSpec] = (),
         update: Mapping[str, Telemetry] | None = None,
     ) -> Self:
@@ -112,7 +117,7 @@ class Questions(ABC):
     def suggest(
         self,
         request: RequestSpec,
-        candidates: Sequence[str | DeviceSpec] | None = None,
+        candidates: str | DeviceSpec | Sequence[str | DeviceSpec] | None = None,
         *,
         before: Plan | NoPlan | None = None,
         top: int = 3,
@@ -123,7 +128,7 @@ class Questions(ABC):
         Parameters
         ----------
         candidates
-            Device models, or entries of a cluster's file; left out, every model of the cluster.
+            Device models, or entries of a cluster's file, or one of them alone; left out, every model of the cluster.
         before
             The present plan, where it is at hand.
         top
@@ -133,12 +138,16 @@ class Questions(ABC):
         Raises
         ------
         InputError
-            A model that neither the cluster nor the library has.
+            A model that neither the cluster nor the library has; a ``top`` below 1.
         """
+        if not (isinstance(top, int) and top >= 1):
+            raise InputError(f"suggest: top {top!r}: expected a whole number, at least 1")
+        if isinstance(candidates, str | DeviceSpec):
+            candidates = [candidates]
         clock, before = self._begin(request, before, time_limit)
 
         def replan(cluster: CompiledCluster, seconds: float) -> Plan | NoPlan:
-            return self._on(cluster).plan(request, deadline_ms=1000 * seconds, explained=False)
+            return self._on(cluster)._from(before, request, seconds)
 
         graph = self.graph(request)
         return suggest(self._cluster, graph, request, before, replan, clock, candidates=candidates, top=top)
@@ -148,14 +157,14 @@ class Questions(ABC):
     ) -> tuple[Criticality, ...]:
         """Every device of the plan (``before``, where it is at hand), the one whose removal costs most first.
 
-        Empty where there is no plan.
+        Empty where there is no plan, or was none in time.
         """
         clock, before = self._begin(request, before, time_limit)
         if isinstance(before, NoPlan):
             return ()
 
         def replan(cluster: CompiledCluster, seconds: float) -> Plan | NoPlan:
-            return self._on(cluster).plan(request, deadline_ms=1000 * seconds, explained=False)
+            return self._on(cluster)._from(before, request, seconds)
 
         return criticality(self._cluster, self.graph(request), before, replan, clock)
 
@@ -167,7 +176,9 @@ class Questions(ABC):
         exact: bool = False,
         time_limit: float = 30.0,
     ) -> Sensitivity | None:
-        """The change of every weight at which a stage leaves its devices; ``None`` where there is no plan.
+        """The change of every weight at which a stage leaves its devices; ``None`` where it is proven there is no plan.
+
+        Where no plan was found in time, there are no flips and the note says so.
 
         Flips of the best single move always; with ``exact``, those of the re-solved optimum too.
 
@@ -181,7 +192,7 @@ class Questions(ABC):
             raise InputError(f"sensitivity: {reason}")
         clock, before = self._begin(request, before, time_limit)
         if isinstance(before, NoPlan):
-            return None
+            return None if before.status == "infeasible" else Sensitivity((), False, _NO_PLAN_IN_TIME)
         compiled, choice = chosen(self._cluster, self.graph(request), request, before)
         moves = flips_by_move(compiled, choice, clock)
         if not exact:
@@ -193,7 +204,10 @@ class Questions(ABC):
     def shadow_prices(
         self, request: RequestSpec, *, before: Plan | NoPlan | None = None, time_limit: float = 30.0
     ) -> ShadowPrices | None:
-        """What a little more of every limit that forbids a cheaper move would save; ``None`` where there is no plan.
+        """What a little more of every limit that forbids a cheaper move would save.
+
+        ``None`` where it is proven that there is no plan. Where none was found in time, there are no prices and the
+        note says so.
 
         Raises
         ------
@@ -205,15 +219,29 @@ class Questions(ABC):
             raise InputError(f"shadow_prices: {reason}")
         clock, before = self._begin(request, before, time_limit)
         if isinstance(before, NoPlan):
-            return None
+            return None if before.status == "infeasible" else ShadowPrices((), False, _NO_PLAN_IN_TIME)
         compiled, choice = chosen(self._cluster, self.graph(request), request, before)
         return shadow_prices(compiled, choice, clock, optimal=before.status == "optimal")
 
     def _begin(
         self, request: RequestSpec, before: Plan | NoPlan | None, time_limit: float
     ) -> tuple[Clock, Plan | NoPlan]:
+        if not (isinstance(time_limit, int | float) and time_limit >= 0):
+            raise InputError(f"time_limit {time_limit!r}: expected a number of seconds, at least 0")
         clock = Clock(time_limit)
-        return clock, before or self.plan(request, deadline_ms=500 * time_limit, explained=False)
+        if before is None:
+            return clock, self.plan(request, deadline_ms=500 * time_limit, explained=False)
+        of, asked = (before.request, before.cluster), (request.id, self._cluster.spec.name)
+        if of != asked:
+            raise InputError("before: a plan of {} on {}, asked about {} on {}".format(*of, *asked))
+        if isinstance(before, Plan) and {s.id for s in before.stages} != {s.id for s in self.graph(request).stages}:
+            raise InputError(f"before: a plan of another request {request.id}, of other stages")
+        return clock, before
+
+    def _from(self, before: Plan | NoPlan, request: RequestSpec, seconds: float) -> Plan | NoPlan:
+        """The plan of a request within so many seconds, started from the plan before a change."""
+        near = before if isinstance(before, Plan) else None
+        return self.plan(request, deadline_ms=1000 * seconds, explained=False, near=near)
 
     def _on(self, cluster: CompiledCluster) -> Self:
         """This planner on another cluster."""

@@ -221,10 +221,20 @@ def _suggestion(candidate: _Candidate, now: float | None, change: WhatIf | None,
         proven, moved = change.proven, tuple(stage.stage for stage in change.moved)
         if change.objective_change is not None and change.dollars_change is not None:
             saving, dollars = 0.0 - change.objective_change, 0.0 - change.dollars_change
+        if saving is not None and 0.0 < saving <= _slack(change.before):
+            saving = dollars = None
+            moved, skipped = (), "its saving cannot be told from what the present plan may be off the optimum"
     return Suggestion(
         candidate.model, candidate.count, tuple(map(str, candidate.places)), saving, dollars, at_most, enables, moved,
         proven, skipped, tuple(candidate.devices), tuple(candidate.gangs),
     )  # fmt: skip
+
+
+def _slack(plan: Plan | NoPlan) -> float:
+    """Seconds by which another plan on the same devices may be cheaper."""
+    if isinstance(plan, NoPlan):
+        return 0.0
+    return float("inf") if plan.bound is None else plan.objective - plan.bound
 
 
 def _worth_showing(found: list[Suggestion]) -> list[Suggestion]:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from iegopt.errors import InputError
 from iegopt.problem import instance_document, instance_problem
 from iegopt.problem.arrays import Problem
 from iegopt.problem.instance_check import FORMAT, check_instance
@@ -46,8 +47,21 @@ def parse_instance(document: object, file: str = "instance") -> Instance:
     return Instance(check_instance(document, file), file)
 
 
-def to_problem(instance: Instance) -> Problem:
-    """Compile; raises ``SpecError`` where a sum would leave int64."""
+def to_problem(instance: Instance | dict[str, Any]) -> Problem:
+    """Compile what ``read_instance`` read, or a document that is in memory, which is checked first.
+
+    Raises
+    ------
+    SpecError
+        The document is wrong, or a sum would leave int64.
+    InputError
+        What is given is neither.
+    """
+    if isinstance(instance, dict):
+        instance = parse_instance(instance)
+    if not isinstance(instance, Instance):
+        name = type(instance).__name__
+        raise InputError(f"to_problem: expected an instance, not {name}: to_problem(read_instance(path)) reads a file")
     return instance_problem.to_problem(instance.document, instance.file)
 
 

@@ -20,6 +20,7 @@ from iegopt.solvers.cpsat import CpSat
 from iegopt.solvers.exact.prices import PricesSolver
 from iegopt.solvers.exact.tree import TreeSolver
 from iegopt.solvers.incumbent import Improvement, Incumbent
+from iegopt.solvers.killable import load
 from iegopt.solvers.milp import Milp
 from iegopt.solvers.protocol import Solver
 from iegopt.solvers.result import OPTIMALITY_GAP, Params, Report, Result, Status
@@ -29,7 +30,7 @@ from iegopt.solvers.seconds import verification_seconds
 from iegopt.solvers.timetable import timetable
 from iegopt.verify.assignment import check_assignment
 
-__all__ = ["SOLVERS", "solve"]
+__all__ = ["SOLVERS", "load_engine", "solve"]
 
 Ints = npt.NDArray[np.int64]
 
@@ -107,6 +108,16 @@ def solve(
             note = "the hint was left out, since it breaks a constraint"
             return dataclasses.replace(result, note=f"{result.note}; {note}" if result.note else note)
         return _keep_hint(problem, result, hint, hint_value)
+
+
+def load_engine(solver: str) -> None:
+    """Start the child process of a solver that has one and wait until its engine is imported; else do nothing.
+
+    A time limit includes that start where it comes first in ``solve``.
+    """
+    engine = getattr(SOLVERS.get(solver), "engine", None)
+    if engine is not None:
+        load(engine)
 
 
 def _solve(chosen: Solver, problem: Problem, params: Params, hint: Ints | None, start: float) -> Result:

@@ -6,14 +6,16 @@
    millisecond. Where it is not, interchangeable devices are merged into counted classes (``problem/classes.py``) for
    all that follows.
    Stages that share memory and no costs leave here, for prices, tabu search and HiGHS (``separable.py``).
-3. Constructions and repair. On dense graphs of few options, then, branch and bound over pairs of stages, as long as it
+3. Constructions and repair; where they find nothing, counting may prove that memory does not suffice
+   (``counting.py``). On dense graphs of few options, then, branch and bound over pairs of stages, as long as it
    gets on (``exact/pair_search.py``).
 4. Memory and limits in time as prices: a better bound, plans by beam search, and fewer options
    (``exact/bounding.py``). Where no plan is known by then, repair walks from random starts.
 5. On a graph with cycles where no price is due, elimination over the options that are left: where no shared limit
    binds, its choice is optimal.
 6. Branch and bound on prices, neighbourhoods solved by it, and local search take turns until the end: tabu search over
-   the whole neighbourhood of a plan where the options left are few, kicks elsewhere.
+   the whole neighbourhood of a plan where the options left are few, kicks elsewhere. Where the bound stands still for
+   long on a small problem, CP-SAT gets half of the time left.
 7. Where prices do not hold, or find no plan, what survives of the options is enumerated where it is small, else goes
    to CP-SAT in a process of its own, with the plan as hint.
 
@@ -36,6 +38,7 @@ from iegopt.problem.classes import fold
 from iegopt.problem.restrict import restrict
 from iegopt.solvers.brute import Brute
 from iegopt.solvers.clock import Clock
+from iegopt.solvers.counting import COUNTING_PROOF, overfull
 from iegopt.solvers.cpsat import CpSat
 from iegopt.solvers.exact.relaxation import Relaxation, relaxation
 from iegopt.solvers.exact.tree import relaxed_result
@@ -67,6 +70,8 @@ _COMBINATION_NEEDS = 2.5e-6
 """Seconds that a combination takes per stage, as measured on one core of a server."""
 _ENGINE_GRACE = 0.1
 """Share of the time left that an engine may be late before it is killed."""
+_STALLED_SHARE = 0.5
+"""Share of the time left that CP-SAT gets where prices have stalled on a small problem."""
 _SEARCH_SHARE, _SEARCH_MOST = 0.3, 2.0
 """Share of the time left, and seconds at most, for local search before the engine."""
 _ENUMERATED, _ENUMERATED_CELLS = 20_000, 4_000_000
@@ -135,10 +140,16 @@ class AutoSolver:
             mask = problem.allowed if first is None else relaxed.prune(first[0])
             return _finish(mask, done, params, clock, problem)
         if clock.left > _ENGINE_NEEDS and inseparable(problem) is None:
+            crowded = None if first is not None else _overfull(problem, clock)
+            if crowded is not None:
+                return crowded
             return solve_separable(problem, params, None if first is None else first[1], clock)
         share = clock.slice(min(_SEARCH_SHARE * clock.left, _SEARCH_MOST)) if clock.left > _ENGINE_NEEDS else clock
         run = Steps(relaxed, first, params, clock, share, note)
         run.construct()
+        crowded = None if run.best is not None else _overfull(problem, clock)
+        if crowded is not None:
+            return crowded
         run.search_pairs()
         run.look_near()
         run.price()
@@ -150,9 +161,23 @@ class AutoSolver:
         if not run.closed and not enumerated:
             run.take_turns(_SEARCH_MOST)
         done = run.result()
+        if run.stalled and done.status is Status.FEASIBLE and clock.left > _ENGINE_NEEDS:
+            done = _finish(run.survivors, done, params, clock.slice(_STALLED_SHARE * clock.left), problem)
+            if done.status is Status.FEASIBLE and clock.left > 0:
+                run.take_over(done)
+                run.take_turns(_SEARCH_MOST)
+                return run.result()
         if done.status in (Status.OPTIMAL, Status.INFEASIBLE) or clock.left <= 0:
             return done
         return _finish(run.survivors, done, params, clock, problem)
+
+
+def _overfull(problem: Problem, clock: Clock) -> Result | None:
+    """Infeasible, where counting proves it."""
+    reason = overfull(problem)
+    if reason is None:
+        return None
+    return Result(Status.INFEASIBLE, None, None, None, COUNTING_PROOF, "auto", clock.seconds, reason)
 
 
 def _finish(mask: npt.NDArray[np.bool_], done: Result, params: Params, clock: Clock, problem: Problem) -> Result:
@@ -178,7 +203,7 @@ def _finish(mask: npt.NDArray[np.bool_], done: Result, params: Params, clock: Cl
     if result.status is Status.INFEASIBLE:
         if choice is not None:
             raise InternalError(f"{result.solver} calls infeasible what has a plan of {value}")
-        return Result(Status.INFEASIBLE, None, None, bound, result.proof, "auto", clock.seconds, note)
+        return Result(Status.INFEASIBLE, None, None, None, result.proof, "auto", clock.seconds, note)
     if result.choice is not None and result.objective is not None and (value is None or result.objective < value):
         choice, value = kept[result.choice], result.objective
     if result.bound is not None and (bound is None or result.bound > bound):

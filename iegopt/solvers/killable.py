@@ -38,7 +38,7 @@ from iegopt.solvers.incumbent import Incumbent
 from iegopt.solvers.result import Params, Result, unheard
 from iegopt.solvers.worker import Job, Preparation, read_message, write_message
 
-__all__ = ["GRACE", "Child", "grace_for", "run_killable", "stop_children"]
+__all__ = ["GRACE", "Child", "grace_for", "load", "run_killable", "stop_children"]
 
 Ints = npt.NDArray[np.int64]
 
@@ -46,7 +46,7 @@ GRACE = 0.5
 """Seconds after the limit until the child is killed, at most."""
 
 
-_STARTING = "the time limit came while the engine was still being loaded, which goes on: the next call finds it ready"
+_STARTING = "the time limit came while the engine was still being loaded, which goes on for the next call"
 
 
 def grace_for(limit: float | None) -> float:
@@ -257,6 +257,23 @@ def _drop(child: Child) -> None:
     with _lock:
         _busy.discard(child)
     child.kill()
+
+
+def load(function: str) -> None:
+    """Have an idle child that has imported what ``function`` needs, so that the next call's limit is for solving alone.
+
+    Raises
+    ------
+    BackendError
+        The child died over it.
+    """
+    child = _take()
+    child.prepare(function)
+    child.ready(None)
+    if not child.alive():
+        _drop(child)
+        raise BackendError(f"{function}: its process ended while it was being loaded")
+    _give_back(child)
 
 
 def _start_successor(function: str) -> None:

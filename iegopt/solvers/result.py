@@ -122,6 +122,8 @@ class Result:
             raise ValueError(f"status {self.status} without a plan")
         if self.status in (Status.INFEASIBLE, Status.UNKNOWN) and self.choice is not None:
             raise ValueError(f"status {self.status} with a plan")
+        if self.status is Status.INFEASIBLE and self.bound is not None:
+            raise ValueError(f"status {self.status} with a bound")
         if self.choice is None and self.start is not None:
             raise ValueError("start times without a plan")
         if self.objective is not None and self.bound is not None and self.bound > self.objective:

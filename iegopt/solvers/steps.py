@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import random
 from collections.abc import Callable
 
@@ -46,6 +47,9 @@ _NEAR, _NEAR_GROWTH, _NEAR_PHASES = 20, 4, 2
 """Options of a stage, in the mean, that are looked at first; by what they grow until nearly all are; their phases."""
 _FAR = 0.01
 """Gap above which the plan is improved before more options are looked at."""
+_STALLED, _MOVED, _STALLED_OPTIONS = 0.2, 0.5, 400
+"""Part of the whole time after which prices have stalled, where the gap is still more than this part of what it was;
+and the options up to which that asks for an engine."""
 _PLANLESS_SHARE = 0.3
 """Share of the time left after which an engine is asked where there is still no plan."""
 
@@ -74,6 +78,8 @@ class Steps:
         self.near = Neighbourhoods(self.problem, self.rng, params.report)
         self.looked: list[int] = []
         self.kicks = 0
+        self.stalled = False
+        """Whether the turns ended since the bound of a small problem stood still; they end so once at most."""
         self.tabu: TabuSearch | None = None
         params.report(None if first is None else first[1], self.bound, self.proof)
 
@@ -238,7 +244,7 @@ class Steps:
         self.steps.append(f"elimination over {int(mask.sum())} of {len(mask)} options")
 
     def take_turns(self, search_most: float) -> None:
-        """Step 6, to the end unless no plan is found: prices know all that couples the stages.
+        """Step 6, to the end unless no plan is found or prices stall: prices know all that couples the stages.
 
         Branch and bound, neighbourhoods and local search take turns; what gains most in a round gets a longer turn
         next, and where the gap is hopeless, tabu search as much as branch and bound.
@@ -260,12 +266,20 @@ class Steps:
         else:
             self._search(self.clock.slice(_TURN))
         without_plan = self.clock.slice(_PLANLESS_SHARE * self.clock.left)
+        watched = not self.stalled and int(self.problem.allowed.sum()) <= _STALLED_OPTIONS
+        open_, since = self._gap(), self.clock.seconds
         while not self.closed and self.clock.left > 0:
+            if self._gap() < _MOVED * open_:
+                open_, since = self._gap(), self.clock.seconds
+            if watched and self.best is not None and self.clock.seconds - since > _STALLED * self.clock.limit:
+                self.stalled = True
+                break
             progress = self._progress()
             for i, turn in enumerate(turns):
                 begun = self.clock.seconds
                 long = i == 0 or (i == 2 and self.tabu is not None)
-                turn(self.clock.slice(seconds[i] if long else min(seconds[i], search_most)))
+                most = _STALLED / 2 * self.clock.limit if watched else self.clock.limit
+                turn(self.clock.slice(min(seconds[i], most if long else min(most, search_most))))
                 if self.closed or self.clock.left <= 0:
                     break
                 rate[i] = (self._progress() - progress) / max(1e-6, self.clock.seconds - begun)
@@ -278,6 +292,19 @@ class Steps:
         self.search.offer_best(self.best)
         self._learn()
         self.steps.append(f"{self.search.nodes} nodes under prices, {self.near.solved} neighbourhoods")
+
+    def _gap(self) -> float:
+        """(objective − bound) / |objective|, infinite without either."""
+        gap = relative_gap(None if self.best is None else self.best[0], self.bound)
+        return math.inf if gap is None else gap
+
+    def take_over(self, found: Result) -> None:
+        """A plan and a bound from elsewhere."""
+        if found.choice is not None and found.objective is not None:
+            self.take((found.objective, found.choice))
+        if found.bound is not None and (self.bound is None or found.bound > self.bound):
+            self.bound, self.proof = found.bound, found.proof or ""
+        self.steps = [found.note]
 
     def _progress(self) -> float:
         """What has been gained so far on either side of the gap, in ticks."""

@@ -141,7 +141,7 @@ def test_results_without_any_plan_have_a_report(rows: list[Row]) -> None:
 
 
 def test_compact_results_make_the_same_report() -> None:
-    points = [(0.003 * 1.01**i, 200 - 0.1 * i) for i in range(800)]
+    points = [(0.003 * 1.01**i, 200 - i // 20) for i in range(800)]  # the other points tell of bounds
     rows = [found("auto", *points, choice=[1], start=None), found("cpsat", (0.2, 300), (7.0, 125), choice=[2])]
     document = {"rows": rows, "sessions": [{"versions": {"numpy": "2", "rich": "1"}}]}
     small = compact(document, ("numpy",))
@@ -155,6 +155,5 @@ def test_compact_results_make_the_same_report() -> None:
     for moment in (0.01, 0.1, 1.0, 10.0):
         assert value_at(after, moment) == value_at(before, moment)
     assert claims(small) == claims(document)
-    for thick, thin in zip(summary(document), summary(small), strict=True):
-        assert thin.integral == pytest.approx(thick.integral, abs=0.01)
-        assert {**vars(thin), "integral": 0} == {**vars(thick), "integral": 0}
+    assert summary(small) == summary(document)
+    assert charts(small) == charts(document)

@@ -201,6 +201,17 @@ def test_a_journal_without_a_whole_line_is_no_run(tmp_path: Path, left: bytes, o
     assert [file.name for file in tmp_path.iterdir()] == ["r.json"]
 
 
+@pytest.mark.parametrize("options", [{}, {"resume": True}, {"force": True}])
+@pytest.mark.parametrize("left", [b"a letter", b"a letter\n", b"[1,2]\n"])
+def test_a_file_in_the_place_of_the_journal_is_left_alone(
+    tmp_path: Path, left: bytes, options: dict[str, bool]
+) -> None:
+    (tmp_path / "r.json.journal").write_bytes(left)
+    with pytest.raises(InputError, match=r"r\.json\.journal: line 1: expected the journal of an iegopt bench run"):
+        run(suite(OWN + "Good"), tmp_path, **options)
+    assert {file.name: file.read_bytes() for file in tmp_path.iterdir()} == {"r.json.journal": left}
+
+
 def test_results_may_be_compressed(tmp_path: Path) -> None:
     tested, file = suite(OWN + "Good"), tmp_path / "r.json.gz"
     run_suite(tested, tmp_path, file)

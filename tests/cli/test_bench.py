@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import random
 import re
 import sys
 from collections.abc import Callable
@@ -85,6 +86,82 @@ def test_compact_results_are_results(iegopt: Callable[..., Ran], results: Path, 
     assert json.loads(thick)["lines"] == json.loads(thin)["lines"]
     ran = iegopt("bench", "compact", results, "-o", tmp_path / "none" / "small.json")
     assert "there is no folder" in ran.error_line
+
+
+def random_row(seed: int) -> dict[str, Any]:
+    """A run with a long trajectory of plans and bounds at any times, some after its limit, ended late or not."""
+    dice = random.Random(seed)
+    limit = dice.choice([0.3, 1.0, 5.0, 60.0])
+    seconds = sorted(round(1.5 * limit * dice.random() ** 3, 6) for _ in range(dice.randint(0, 200)))
+    plans = iter(sorted((dice.randint(100, 130) for _ in seconds), reverse=True))
+    bounds = iter(sorted(dice.randint(50, 100) for _ in seconds))
+    value = bound = None
+    points = []
+    for moment in seconds:
+        value, bound = dice.choice([(value, next(bounds)), (next(plans), bound)])
+        points.append([moment, value, bound])
+    ended = max([limit * dice.choice([0.5, 1.0, 1.5]), *seconds])
+    made = row(dice.choice("xy"), value, instance=dice.choice("ab"), bound=bound, seconds=ended, seed=seed)
+    return {**made, "engine": "auto" if made["solver"] == "x" else "milp", "limit": limit, "trajectory": points}
+
+
+def test_every_figure_of_compact_results_is_that_of_the_full_ones(
+    iegopt: Callable[..., Ran], results: Path, tmp_path: Path
+) -> None:
+    results.write_text(changed(rows=[random_row(seed) for seed in range(80)]))
+    small, page = tmp_path / "small.json", tmp_path / "page.html"
+    assert iegopt("bench", "compact", results, "-o", small).code == 0
+    assert small.stat().st_size < 0.5 * results.stat().st_size
+    for pattern in ("*", "a:*", "x:5s"):
+        told = []
+        for path in (results, small):
+            words = ("bench", "report", path, "--filter", pattern)
+            told.append((iegopt(*words, "--json").out, iegopt(*words, "--html", page).out, page.read_text()))
+        assert told[0] == told[1]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("report", "r.json", "--html", "r.json"), "r.json: cannot be written: it is read too, expected another file"),
+        (("report", "r.json", "--png", "./r.json"), "./r.json: cannot be written: r.json is the same file and is read"),
+        (("report", "r.json", "--markdown", "soft.md"), "soft.md: cannot be written: r.json is the same file and is"),
+        (("report", "r.json", "--markdown", "hard.md"), "hard.md: cannot be written: r.json is the same file and is"),
+        (("report", "r.json", "--html", "r.json.journal"), "r.json.journal: cannot be written: it is read too"),
+        (
+            ("report", "r.json", "--html", "x", "--png", "x"),
+            "x: cannot be written: it is written too, expected another",
+        ),
+        (("report", "r.json", "--html", "x", "--markdown", "./x"), "./x: cannot be written: x is the same file and is"),
+        (("compact", "r.json", "-o", "r.json"), "r.json: cannot be written: it is read too, expected another file"),
+        (("run", "s.yaml", "-o", "s.yaml", "--force"), "s.yaml: cannot be written: it is read too, expected another"),
+    ],
+)
+def test_what_is_read_or_written_already_is_not_overwritten(
+    iegopt: Callable[..., Ran],
+    results: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    words: tuple[str, ...],
+    said: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("s.yaml").write_text(
+        "suite: {name: s, instances: [{generate: {family: chain, stages: 3, sites: 4}}], solvers: [tree], limits: 1s}"
+    )
+    Path("soft.md").symlink_to("r.json")
+    Path("hard.md").hardlink_to("r.json")
+    before = {file.name: file.read_bytes() for file in tmp_path.iterdir()}
+    ran = iegopt("bench", *words)
+    assert ran.code == 1
+    assert ran.error_line.startswith(f"iegopt: {said}")
+    assert {file.name: file.read_bytes() for file in tmp_path.iterdir()} == before
+
+
+def test_two_outputs_may_go_to_one_device_and_it_stays(iegopt: Callable[..., Ran], results: Path) -> None:
+    assert iegopt("bench", "report", results, "--html", "/dev/null", "--markdown", "/dev/null").code == 0
+    assert iegopt("bench", "compact", results, "-o", "/dev/null").code == 0
+    assert Path("/dev/null").is_char_device()
 
 
 def test_without_matplotlib_a_picture_is_refused_in_one_line(

@@ -55,6 +55,20 @@ def test_quiet_is_the_headline(iegopt: Run) -> None:
     assert len(ran.out.splitlines()) == 2
 
 
+@pytest.mark.parametrize("command", [("plan", "--html"), ("compile", "-o")])
+@pytest.mark.parametrize("output", ["request.yaml", "cluster.yaml"])
+def test_what_is_read_is_not_overwritten(
+    iegopt: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: tuple[str, str], output: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for file in (REQUEST, CLUSTER):
+        Path(file.name).write_bytes(file.read_bytes())
+    ran = iegopt(command[0], "request.yaml", "--cluster", "cluster.yaml", command[1], output)
+    assert ran.code == 1
+    assert ran.error_line == f"iegopt: {output}: cannot be written: it is read too, expected another file"
+    assert Path(output).read_bytes() == (DOCUMENTS / output).read_bytes()
+
+
 def test_a_page_beside_the_answer(iegopt: Run, tmp_path: Path) -> None:
     target = tmp_path / "plan.html"
     ran = iegopt("plan", REQUEST, "--cluster", CLUSTER, "--html", target, "--quiet")

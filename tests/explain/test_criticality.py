@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 import pytest
 
+from iegopt.cli.answers import _criticality
 from iegopt.planner import Planner
-from iegopt.plans import Plan
+from iegopt.plans import NoPlan, Plan
 from tests.explain.lab import chain, cluster_of, cpu, gpu, planned, random_cluster, random_request, stage
 
 
@@ -61,3 +65,21 @@ def test_a_device_that_the_request_names(affinity: dict[str, object]) -> None:
     cluster = cluster_of(gpu("fast"), gpu("slow", "200T"))
     found = {one.device: one for one in Planner(cluster).criticality(chain(asked, size="1B"))}
     assert (found["slow"].status, found["slow"].cost) == ("named", None)
+
+
+def test_what_is_not_proven_is_at_most_so_much_and_comes_after_what_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster, request = random_cluster(0), random_request(0)
+    planner, before, asked = Planner(cluster), planned(cluster, request), []
+    ask = Planner._from
+
+    def first_unproven(self: Planner, *arguments: Any) -> Plan | NoPlan:
+        asked.append(ask(self, *arguments))
+        return replace(asked[0], status="feasible", bound=None) if len(asked) == 1 else asked[-1]
+
+    monkeypatch.setattr(Planner, "_from", first_unproven)
+    found = planner.criticality(request, before=before)
+    assert len(found) > 1
+    assert [one.status for one in found] == ["optimal"] * (len(found) - 1) + ["feasible"]
+    (shown,) = _criticality(found)
+    costs = list(shown.columns[1].cells)
+    assert [str(cost).startswith("at most +") for cost in costs] == [not one.proven for one in found]

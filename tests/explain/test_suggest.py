@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -185,3 +186,20 @@ def test_places_are_found_by_name(name: str, message: str) -> None:
     devices: list[dict[str, Any]] = [gpu("x", **at("rack-1", "same")), gpu("y", **at("rack-2", "same"))]
     with pytest.raises(InputError, match=message):
         find_place(CompiledCluster(cluster_of(*devices)), name)
+
+
+def test_what_the_present_plan_may_be_off_is_no_saving() -> None:
+    cluster, request = random_cluster(0), random_request(0)
+    before, planner = planned(cluster, request), Planner(cluster)
+    best = max(one.saving or 0.0 for one in planner.suggest(request, before=before))
+    assert best > 0
+
+    def with_slack(slack: float) -> list[Suggestion]:
+        assert before.bound is not None
+        unproven = replace(before, status="feasible", bound=before.objective - slack)
+        return [one for one in planner.suggest(request, before=unproven) if (one.saving or 0.0) > 0]
+
+    assert max(one.saving or 0.0 for one in with_slack(0.9 * best)) == pytest.approx(best)
+    assert with_slack(1.1 * best) == []
+    nothing_proven = planner.suggest(request, before=replace(before, status="feasible", bound=None))
+    assert any("cannot be told" in one.skipped for one in nothing_proven)

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from iegopt.errors import SpecError
+from iegopt.errors import InputError, SpecError
 from iegopt.problem.arrays import NO_LIMIT
 from iegopt.problem.families import generate
 from iegopt.problem.instance import from_problem, parse_instance, read_instance, to_problem, write_instance
@@ -368,3 +368,13 @@ def test_a_problem_may_have_no_edges() -> None:
     document = example()
     del document["edges"]
     assert to_problem(parse_instance(document, "bare.json")).E == 0
+
+
+def test_a_document_in_memory_is_checked_and_compiled_and_a_path_is_refused() -> None:
+    instance = from_problem(generate("chain", 3, 4))
+    problem = to_problem(instance.document)
+    assert from_problem(problem).document == from_problem(to_problem(instance)).document
+    with pytest.raises(SpecError, match="format"):
+        to_problem({})
+    with pytest.raises(InputError, match=r"expected an instance, not str: to_problem\(read_instance\(path\)\)"):
+        to_problem("problem.json")  # type: ignore[arg-type]

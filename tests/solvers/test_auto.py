@@ -7,11 +7,15 @@ import dataclasses
 import numpy as np
 import pytest
 
+from iegopt.problem.arrays import Problem
 from iegopt.problem.families import generate
+from iegopt.problem.instance import parse_instance, to_problem
 from iegopt.solvers import auto, steps
 from iegopt.solvers.api import solve
 from iegopt.solvers.brute import Brute
+from iegopt.solvers.counting import COUNTING_PROOF, overfull
 from iegopt.solvers.evaluate import finish_times
+from iegopt.solvers.incumbent import no_option
 from iegopt.solvers.result import Params, Status
 from tests.solvers.random_problems import random_problem
 
@@ -71,3 +75,75 @@ def test_a_hint_is_the_least_that_comes_back() -> None:
     result = solve(problem, "auto", Params(time_limit=0.0), good.choice)
     assert result.choice is not None
     assert np.array_equal(result.choice, good.choice)
+
+
+def identical(stages: int, sites: int) -> Problem:
+    """A chain of stages that each fill one of equal devices, on two hosts."""
+    level = [s // 8 for s in range(sites)]
+    near, far = {"latency": 1e-6, "bandwidth": 1e11}, {"latency": 1e-4, "bandwidth": 1e9}
+    options = {"site": list(range(sites)), "variant": ["a"] * sites, "memory": [1] * sites, "time": [1] * sites}
+    names = [f"s{s}" for s in range(sites)]
+    document = {
+        "format": "iegopt-instance/1",
+        "devices": {"id": names, "memory": [1] * sites},
+        "sites": {"id": names, "devices": [[s] for s in range(sites)], "domain": level, "host": level,
+                  "rack": [0] * sites, "datacenter": [0] * sites},
+        "links": {**dict.fromkeys(["host", "rack", "datacenter", "wan"], far), "domain": near},
+        "stages": [{"id": f"v{v}", "options": {**options, "cost": [1] * sites}} for v in range(stages)],
+        "edges": [{"from": v, "to": v + 1, "kind": "data", "bytes": 1e7} for v in range(stages - 1)],
+    }  # fmt: skip
+    return to_problem(parse_instance(document))
+
+
+@pytest.mark.parametrize("limit", [0.1, 5.0])
+def test_more_stages_than_places_are_counted(limit: float) -> None:
+    result = solve(identical(17, 16), "auto", Params(time_limit=limit))
+    assert (result.status, result.proof, result.bound) == (Status.INFEASIBLE, COUNTING_PROOF, None)
+
+
+def test_stages_of_more_than_half_a_device_are_counted() -> None:
+    """Three stages of 6 bytes and two devices of 10: 18 of 20 bytes, and no two on one."""
+    problem = identical(3, 2)
+    problem = dataclasses.replace(
+        problem,
+        capacity=problem.capacity * 10,
+        options=dataclasses.replace(problem.options, share=problem.options.share * 6),
+    )
+    assert overfull(problem) == (
+        "3 stages take more than 1/2 of every device they can be on: 3 places are needed, and there are 2"
+    )
+    half = dataclasses.replace(problem.options, share=problem.options.share * 5 // 6)
+    roomy = dataclasses.replace(problem, options=half)
+    assert overfull(roomy) is None
+    assert overfull(dataclasses.replace(problem, peak_memory=True)) is None
+
+
+@pytest.mark.parametrize("seed", range(300))
+def test_counting_finds_infeasible_only_what_is(seed: int) -> None:
+    problem = random_problem(seed)
+    if no_option(problem) is None and overfull(problem) is not None:
+        assert Brute().solve(problem, Params(), None).status is Status.INFEASIBLE
+
+
+def test_counting_is_not_idle() -> None:
+    counted = [random_problem(seed, memory="tight") for seed in range(300)]
+    assert sum(no_option(problem) is None and overfull(problem) is not None for problem in counted) >= 3
+
+
+def test_a_stalled_bound_of_a_small_problem_goes_to_cpsat() -> None:
+    """Prices leave a gap of a thousandth for long, which CP-SAT closes in about a second."""
+    result = solve(identical(12, 16), "auto", Params(time_limit=20.0))
+    assert result.status is Status.OPTIMAL
+    assert "CP-SAT" in (result.proof or "")
+
+
+def test_the_note_of_a_proof_does_not_begin_with_what_was_not_found() -> None:
+    """Two stages of 6 of 10 bytes on one device; few combinations, so that enumeration proves it."""
+    problem = identical(2, 1)
+    share = problem.options.share * 6
+    problem = dataclasses.replace(
+        problem, capacity=problem.capacity * 10, options=dataclasses.replace(problem.options, share=share)
+    )
+    result = solve(problem, "auto")
+    assert (result.status, result.bound, result.proof) == (Status.INFEASIBLE, None, "enumeration")
+    assert not result.note.startswith("no feasible plan")

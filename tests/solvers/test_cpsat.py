@@ -9,6 +9,7 @@ import pytest
 
 from iegopt.problem.families import generate
 from iegopt.solvers.brute import Brute
+from iegopt.solvers.cpsat import CpSat
 from iegopt.solvers.cpsat.solver import run
 from iegopt.solvers.evaluate import objective
 from iegopt.solvers.result import Params, Status
@@ -70,3 +71,15 @@ def test_one_seed_gives_one_answer() -> None:
     assert first.choice is not None
     assert second.choice is not None
     assert first.choice.tolist() == second.choice.tolist()
+
+
+def test_moments_beyond_int64_are_refused() -> None:
+    """A deadline of 140 years for each of 20 stages, which CP-SAT could not add up; and 10 hours, which it can."""
+    problem = generate("chain", 20, 4)
+    for deadline, refused in ((4_390_000_000 * 10**9, True), (36_000 * 10**9, False)):
+        reason = CpSat().supports(dataclasses.replace(problem, deadline=deadline))
+        assert (reason is not None and "2^62" in reason) == refused
+    slow = dataclasses.replace(
+        problem, makespan_weight=1.0, options=dataclasses.replace(problem.options, time=problem.options.time * 10**9)
+    )
+    assert "2^62" in (CpSat().supports(slow) or "")

@@ -18,7 +18,7 @@ import pytest
 from iegopt.errors import BackendError
 from iegopt.problem.families import generate
 from iegopt.solvers import killable
-from iegopt.solvers.api import solve
+from iegopt.solvers.api import load_engine, solve
 from iegopt.solvers.cpsat import CpSat
 from iegopt.solvers.evaluate import objective
 from iegopt.solvers.killable import run_killable, stop_children
@@ -123,6 +123,17 @@ def test_calls_with_short_limits_are_answered_once_the_engine_is_there() -> None
     pid = killable._idle[0].process.pid
     assert killable._idle[0].ready(time.monotonic() + 30)
     assert run("answers", limit=5.0).note.split()[0] == str(pid)
+
+
+@pytest.mark.parametrize("solver", ["cpsat", "milp", "auto", "none"])
+def test_an_engine_is_loaded_ahead_of_the_first_limit(solver: str) -> None:
+    load_engine(solver)
+    assert [child.ready(time.monotonic()) for child in killable._idle] == [True] * (solver in ("cpsat", "milp"))
+    assert not killable._busy
+    if killable._idle:
+        pid = killable._idle[0].process.pid
+        assert solve(PROBLEM, solver, Params(time_limit=20.0)).status is Status.OPTIMAL
+        assert killable._idle[0].process.pid == pid
 
 
 def test_a_killed_child_leaves_a_successor_that_is_ready() -> None:

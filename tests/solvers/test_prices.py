@@ -294,3 +294,11 @@ def test_prices_of_the_last_solve_give_nearly_its_bound_at_once() -> None:
     assert first.bound is not None
     assert warm.bound > cold.bound
     assert warm.bound >= 0.99 * first.bound
+
+
+@pytest.mark.parametrize("limit", [0.0, 1e-9])
+def test_no_prices_are_looked_for_without_time(limit: float) -> None:
+    problem = generate("chain", 30, 64, "tight")
+    result = solve(problem, "prices", Params(time_limit=limit))
+    assert result.multipliers is None
+    assert "no time left for prices" in result.note

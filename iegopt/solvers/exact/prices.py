@@ -21,7 +21,7 @@ from iegopt.solvers.exact.relaxation import relaxation
 from iegopt.solvers.exact.tree import relaxed_result
 from iegopt.solvers.result import OPTIMALITY_GAP, Params, Result, Status, relative_gap
 from iegopt.solvers.search.greedy import first_plans, usable_hint
-from iegopt.solvers.search.outcome import relaxation_proof
+from iegopt.solvers.search.outcome import outcome, relaxation_proof
 
 __all__ = ["PRICES_PROOF", "PricesSolver", "unpriceable"]
 
@@ -48,6 +48,8 @@ class PricesSolver:
         for plan in first_plans(relaxed, clock.slice(1.0), random.Random(params.seed), params.check):
             best = plan if best is None else min(best, plan, key=lambda each: each[0])
             params.report(best[1], relaxed.bound, relaxation_proof(relaxed))
+        if clock.left <= 0:
+            return outcome(relaxed, best, self.name, clock, "no time left for prices")
         mask = problem.allowed if best is None else relaxed.prune(best[0])
         search = PricedSearch(problem, mask, best, clock, params.multipliers, report=params.report)
         search.bound_root()

@@ -30,7 +30,7 @@ class Milp:
     def __init__(self, name: Literal["milp", "milp-cbc"]) -> None:
         self.name: str = name
         self._engine: Engine = "HiGHS" if name == "milp" else "CBC"
-        self._function = "iegopt.solvers.milp.solver:" + ("run_highs" if name == "milp" else "run_cbc")
+        self.engine = "iegopt.solvers.milp.solver:" + ("run_highs" if name == "milp" else "run_cbc")
 
     def supports(self, problem: Problem) -> str | None:
         reason = missing(self._engine)
@@ -45,4 +45,4 @@ class Milp:
         return unstatable(problem, MOST_PAIRS)
 
     def solve(self, problem: Problem, params: Params, hint: npt.NDArray[np.int64] | None) -> Result:
-        return run_killable(self._function, problem, params, hint, solver=self.name)
+        return run_killable(self.engine, problem, params, hint, solver=self.name)

@@ -34,7 +34,7 @@ def outcome(
     """
     bound, proof = proven if proven is not None else (relaxed.bound, relaxation_proof(relaxed))
     if best is None:
-        note = f"no feasible plan found: {note}"
+        note = f"{note}; no feasible plan found"
         return Result(Status.UNKNOWN, None, None, bound, proof, solver, clock.seconds, note)
     value, plan = best
     gap = relative_gap(value, bound)

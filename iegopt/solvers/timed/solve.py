@@ -149,7 +149,7 @@ def _result(
     least, proof = (None, None) if known is None else known
     start = _start_times(problem, best)
     if best.broken > 0:
-        note = f"no feasible plan found: {note}"
+        note = f"{note}; no feasible plan found"
         return Result(Status.UNKNOWN, None, None, least, proof, solver, clock.seconds, note)
     status = _status(best.value, least)
     return Result(status, best.choice, best.value, least, proof, solver, clock.seconds, note, start=start)
