@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from iegopt.cli.arguments import Commands, positive, whole
-from iegopt.cli.output import busy, check_output, document_path, note, writing
+from iegopt.cli.output import busy, check_outputs, document_path, note, writing
 from iegopt.units import SECONDS, parse, render, shown
 
 if TYPE_CHECKING:
@@ -71,9 +71,8 @@ def _queue(arguments: argparse.Namespace) -> int:
     if arguments.output is None and arguments.count > 1:
         raise UsageError("--count: several snapshots need files: expected --output FILE (see iegopt queue --help)")
     files = _files(arguments.output, arguments.count)
-    for file in files:
-        check_output(file)
     cluster_file = document_path(arguments.cluster, "clusters")
+    check_outputs(files, [arguments.trace, cluster_file])
     from iegopt.batch.traces import Mix, make_snapshots, read_trace
     from iegopt.spec.load import load_cluster
 

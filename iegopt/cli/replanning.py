@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from iegopt.cli import batch_rows as rows
 from iegopt.cli.arguments import Commands, positive
 from iegopt.cli.format import plain, seconds
-from iegopt.cli.output import busy, check_output, document_path, note, print_json, show, writing
+from iegopt.cli.output import busy, check_outputs, document_path, note, print_json, show, writing
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -44,10 +44,10 @@ def add_commands(commands: Commands) -> None:
 
 
 def _replan(arguments: argparse.Namespace) -> int:
-    check_output(arguments.html)
     snapshot_file = document_path(arguments.snapshot, "snapshots")
     cluster_file = document_path(arguments.cluster, "clusters")
     policy_file = None if arguments.policy is None else document_path(arguments.policy, "policies")
+    check_outputs([arguments.html], [file for file in (snapshot_file, cluster_file, policy_file) if file is not None])
     from iegopt.spec.load import load_cluster, load_policy, load_snapshot
 
     snapshot, cluster = load_snapshot(snapshot_file), load_cluster(cluster_file)
