@@ -24,7 +24,7 @@ from .random_snapshots import random_case
 from .small import KV, cluster, instance, queued
 
 CLUSTER = cluster()
-NO_HURRY = 20_000.0
+NO_HURRY = 120_000.0
 MIXED = CompiledCluster(
     ClusterSpec.model_validate(
         {"devices": [{"id": name.lower(), "model": name, "count": 2} for name in ("H100", "A100-80GB", "L40S", "L4")]}

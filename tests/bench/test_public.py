@@ -101,7 +101,7 @@ def test_our_solvers_schedule_a_task_graph(name: str) -> None:
     """10 s of work on two processors; t1 and t3 one after the other take 6 s."""
     graph = stg.task_graph("g", tuple(t * SECOND for t in (3, 2, 1, 4)), ((), (), (0,), (1,)), 2)
     assert Ours(name).supports(graph) is None
-    found = solve(graph, name, Params(time_limit=2.0))
+    found = solve(graph, name, Params(time_limit=20.0))
     assert found.choice is not None
     assert found.start is not None
     report = check_assignment(graph, found.choice.tolist(), found.start.tolist())
