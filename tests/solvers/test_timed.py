@@ -12,7 +12,7 @@ import pytest
 from iegopt.problem.arrays import Problem
 from iegopt.problem.instance import from_problem, parse_instance, to_problem
 from iegopt.solvers.api import solve
-from iegopt.solvers.brute import Brute
+from iegopt.solvers.brute import Brute, enumeration_seconds
 from iegopt.solvers.cpsat import CpSat
 from iegopt.solvers.evaluate import device_load, finish_times, objective, why_infeasible
 from iegopt.solvers.exact.relaxation import relaxation
@@ -137,6 +137,26 @@ def test_a_stage_that_takes_no_time_has_to_fit_its_device_all_the_same(extra: di
     assert [v.rule for v in check_assignment(problem, [0], start).violations] == ["memory"]
     seconds = check_placement(from_problem(problem).document, {"t0": {"site": "p0", "variant": "x", "start": 0.0}})
     assert [v.rule for v in seconds.violations] == ["memory"]
+
+
+def test_a_deadline_below_the_longest_path_is_infeasible_at_once() -> None:
+    """Six tasks of 2 s between one before and one after all of them: 6 s, and 5 s to do it."""
+    edges = [(0, v) for v in range(1, 7)] + [(v, 7) for v in range(1, 7)]
+    problem = replace(tasks([2] * 8, edges, 4), deadline=5 * TICKS, peak_memory=True)
+    for solver in ("auto", "local", "greedy"):
+        result = solve(problem, solver, Params(time_limit=0.2))
+        assert (result.status, result.proof) == (Status.INFEASIBLE, "longest path of least times")
+        assert result.note == "t7 ends after 6 s at the soonest, and has 5 s"
+
+
+@pytest.mark.parametrize("features", [("peak_memory",), ("no_overlap",), ("makespan_weight", "peak_memory")])
+def test_small_problems_are_enumerated_within_a_short_limit(features: tuple[str, ...]) -> None:
+    """Where a whole second is far, and no engine is worth its start."""
+    for seed in range(30):
+        problem = to_problem(parse_instance(timed_instance(seed, features)))
+        truth, result = solve(problem, "brute"), solve(problem, "auto", Params(time_limit=0.35))
+        if enumeration_seconds(problem, problem.allowed) < 0.05:
+            assert (result.status, result.objective) == (truth.status, truth.objective)
 
 
 def test_auto_and_cpsat_refuse_what_they_cannot_prove() -> None:

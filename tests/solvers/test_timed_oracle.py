@@ -21,7 +21,9 @@ from tests.solvers.agreement import placement
 from tests.solvers.random_timed import FEATURES, timed_instance
 
 SEEDS, CHUNK = 360, 60
-COMPARED = ("cpsat", "auto", "local", "greedy")
+ENUMERATES = "auto-enumerates"
+"""``auto`` as it is: without its enumeration it is not compared with itself."""
+COMPARED = ("cpsat", "auto", ENUMERATES, "local", "greedy")
 
 
 @lru_cache(maxsize=SEEDS)
@@ -34,9 +36,10 @@ def oracle(seed: int) -> tuple[dict[str, Any], Problem, Result]:
 @lru_cache(maxsize=4 * SEEDS)
 def answer(seed: int, name: str) -> Result:
     problem = oracle(seed)[1]
-    limit = {"cpsat": None, "auto": 30.0}.get(name, 0.03)
-    with mock.patch("iegopt.solvers.timed.solve._SEARCH_MOST", 0.005):
-        return solve(problem, name, Params(time_limit=limit))
+    limit = {"cpsat": None, "auto": 30.0, ENUMERATES: 30.0}.get(name, 0.03)
+    most = 1.0 if name == ENUMERATES else -1.0
+    with mock.patch.multiple("iegopt.solvers.timed.solve", _SEARCH_MOST=0.005, _ENUMERATION_MOST=most):
+        return solve(problem, "auto" if name == ENUMERATES else name, Params(time_limit=limit))
 
 
 def placed(problem: Problem, choice: Any, start: Any) -> dict[str, Any]:
@@ -64,7 +67,7 @@ def wrong(seed: int, name: str) -> str | None:
         return f"objective {result.objective} below the optimum {truth.objective}"
     if result.bound is not None and result.bound > truth.objective:
         return f"bound {result.bound} above the optimum {truth.objective}"
-    if SOLVERS[name].exact and result.status is not Status.OPTIMAL:
+    if SOLVERS["auto" if name == ENUMERATES else name].exact and result.status is not Status.OPTIMAL:
         return f"{result.status}, the oracle says {truth.status}"
     if result.status is Status.OPTIMAL and result.objective is not None:
         above = result.objective - truth.objective
@@ -82,7 +85,8 @@ def test_no_answer_contradicts_brute_force(name: str, first: int) -> None:
 def test_exact_solvers_know_infeasible_from_unknown() -> None:
     for seed in range(SEEDS):
         if oracle(seed)[2].status is Status.INFEASIBLE:
-            assert answer(seed, "cpsat").status is answer(seed, "auto").status is Status.INFEASIBLE
+            for name in ("cpsat", "auto", ENUMERATES):
+                assert answer(seed, name).status is Status.INFEASIBLE
 
 
 def test_solvers_that_cannot_state_time_say_so() -> None:

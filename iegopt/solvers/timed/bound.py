@@ -13,7 +13,7 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from iegopt.problem.arrays import Problem
+from iegopt.problem.arrays import TICKS_PER_SECOND, Problem
 from iegopt.solvers.exact.relaxation import Relaxation
 
 __all__ = ["MakespanBound", "surviving"]
@@ -47,6 +47,17 @@ class MakespanBound:
         """(V,) the least time of every stage."""
         self.head: Ints = np.array(head, dtype=np.int64)
         self.tail: Ints = np.array(tail, dtype=np.int64)
+
+    def late(self) -> str | None:
+        """A limit in time that not even the path of least times to a stage keeps, in words, or ``None``."""
+        problem = self._problem
+        limit, soonest = np.minimum(problem.finish_by, problem.deadline), self.head + self.shortest
+        missed = np.flatnonzero(soonest > limit)
+        if not missed.size:
+            return None
+        v = int(missed[0])
+        takes, has = int(soonest[v]) / TICKS_PER_SECOND, int(limit[v]) / TICKS_PER_SECOND
+        return f"{problem.stages[v]} ends after {takes:.6g} s at the soonest, and has {has:.6g} s"
 
     @cached_property
     def path(self) -> int:

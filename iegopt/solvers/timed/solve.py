@@ -11,7 +11,9 @@ import numpy.typing as npt
 from iegopt.errors import BackendError, InternalError
 from iegopt.problem.arrays import Problem
 from iegopt.problem.restrict import restrict
+from iegopt.solvers.brute import Brute, enumeration_seconds
 from iegopt.solvers.clock import Clock
+from iegopt.solvers.counting import COUNTING_PROOF, overfull
 from iegopt.solvers.cpsat import CpSat
 from iegopt.solvers.exact.elimination import eliminate
 from iegopt.solvers.exact.relaxation import Relaxation, relaxation
@@ -32,6 +34,7 @@ __all__ = ["BOUND_PROOF", "solve_timed"]
 Ints = npt.NDArray[np.int64]
 
 BOUND_PROOF = "relaxation and least makespan"
+PATH_PROOF = "longest path of least times"
 
 _SEARCH_SHARE, _SEARCH_MOST = 0.4, 4.0
 """Share of the time left, and seconds at most, for local search before the engine."""
@@ -47,6 +50,8 @@ _PATIENCE, _STEPS = 100, 4000
 """Plans per stage without a better plan, after which the engine has its turn: of local search, of the compiled walk."""
 _SHORT = 0.005
 """Seconds left up to which the compiled walk comes before any bound."""
+_ENUMERATION_SHARE, _ENUMERATION_MOST = 0.3, 1.0
+"""Share of the time left, and seconds at most, that trying all combinations may take."""
 _ENGINE_NEEDS = 0.4
 """Seconds that must be left for an engine to be worth the start."""
 _ENGINE_GRACE = 0.1
@@ -70,6 +75,12 @@ def solve_timed(
         return Result(Status.INFEASIBLE, None, None, None, "no option", solver, clock.seconds, empty)
     start = Start(problem, params, clock, walks=search)
     if start.best.broken > 0:
+        late = start.bound.late()
+        if late is not None:
+            return Result(Status.INFEASIBLE, None, None, None, PATH_PROOF, solver, clock.seconds, late)
+        crowded = overfull(problem)
+        if crowded is not None:
+            return Result(Status.INFEASIBLE, None, None, None, COUNTING_PROOF, solver, clock.seconds, crowded)
         start.take(_without_time(problem, clock))
     if start.walks and clock.left < _SHORT:
         start.walk(clock, 0, None)
@@ -85,10 +96,12 @@ def solve_timed(
     if not start.walks:
         start.construct()
     bound, best = start.bound, start.best
+    mask = problem.allowed if best.broken > 0 else surviving(relaxed, bound, best.value)
+    if engine and enumeration_seconds(problem, mask) < min(_ENUMERATION_SHARE * clock.left, _ENUMERATION_MOST):
+        return _enumerated(problem, mask, solver, params, clock)
     shortest = bound.least if clock.left > _WORK_BOUND * problem.V else bound.path
     least, proof = relaxed.bound + problem.makespan_cost(shortest), BOUND_PROOF
     if search and clock.left > _ELIMINATION_NEEDS * needs and relaxed.forest.dropped and best.broken == 0:
-        mask = surviving(relaxed, bound, best.value)
         found = eliminate(problem, mask, clock.slice(_ELIMINATION_SHARE * clock.left))
         if found is not None:
             known = min(found.value + problem.makespan_cost(bound.least), best.value)
@@ -98,12 +111,13 @@ def solve_timed(
     params.report(best.choice if best.broken == 0 else None, least, proof, _start_times(problem, best))
     note = start.note
     if search and clock.left > _MOVES * problem.V:
-        share = min(_SEARCH_SHARE * clock.left, _SEARCH_MOST) if engine and clock.left > _ENGINE_NEEDS else clock.left
+        follows = engine and clock.left > _ENGINE_NEEDS
+        share = min(_SEARCH_SHARE * clock.left, _SEARCH_MOST) if follows else clock.left
         if start.walks:
-            start.walk(clock.slice(share), least, _STEPS * problem.V if engine else None, params.report)
+            start.walk(clock.slice(share), least, _STEPS * problem.V if follows else None, params.report)
             best, note = start.best, start.note
         else:
-            patience = _PATIENCE * problem.V if engine else None
+            patience = _PATIENCE * problem.V if follows else None
             best, count = improve(
                 start.price, start.builder, start.ranks, best, clock.slice(share), random.Random(params.seed), least,
                 patience, params.report,
@@ -113,6 +127,15 @@ def solve_timed(
     if engine and done.status is not Status.OPTIMAL and clock.left > _ENGINE_NEEDS:
         return _with_engine(relaxed, bound, done, params, clock)
     return done
+
+
+def _enumerated(problem: Problem, mask: npt.NDArray[np.bool_], solver: str, params: Params, clock: Clock) -> Result:
+    """The best plan of the options that can be in one, all of them tried."""
+    small, kept = restrict(problem, mask)
+    found = Brute().solve(small, dataclasses.replace(params, time_limit=None), None)
+    choice = None if found.choice is None else kept[found.choice]
+    note = f"{len(kept)} of {len(mask)} options survive; {found.note}"
+    return dataclasses.replace(found, choice=choice, solver=solver, seconds=clock.seconds, note=note)
 
 
 def _without_time(problem: Problem, clock: Clock) -> Ints | None:
