@@ -41,8 +41,10 @@ _PRICES_PROOF = "capacity prices"
 _NEEDS = 0.8
 """Seconds that must be left for HiGHS to be worth the start."""
 _COLUMNS = "iegopt.solvers.exact.columns:run_columns"
-_PRICES_SHARE, _TABU_SHARE, _COLUMNS_SHARE, _CORE_SHARE, _TABU_MOST = 0.05, 0.15, 0.8, 0.5, 2.0
+_PRICES_SHARE, _TABU_SHARE, _COLUMNS_SHARE, _CORE_SHARE, _TABU_MOST = 0.05, 0.15, 0.8, 0.25, 2.0
 """Parts of the time left for each step but the last, and seconds of tabu search at most."""
+_FEW = 10
+"""Stages per device up to which columns pay; with more of them they converge late, and HiGHS alone does better."""
 _CORE = 3.0
 """Promising options per stage, in the mean."""
 _LATE = 0.05
@@ -130,6 +132,8 @@ def _columns(problem: Problem, best: Incumbent, params: Params, clock: Clock) ->
     """Bound and plans by columns."""
     if clock.left < _NEEDS:
         return "no time left for columns"
+    if problem.V > _FEW * problem.topology.D:
+        return f"no columns: more than {_FEW} stages per device"
     limit = _COLUMNS_SHARE * clock.left
     grace = _LATE * limit
     try:
