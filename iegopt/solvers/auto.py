@@ -5,7 +5,7 @@
 2. The relaxation: where no shared limit binds on a forest, its choice is optimal and all is done, in the order of a
    millisecond. Where it is not, interchangeable devices are merged into counted classes (``problem/classes.py``) for
    all that follows.
-   Stages that share memory and no costs leave here, for prices, tabu search and HiGHS (``separable.py``).
+   Stages that share memory and no costs leave here, for prices, tabu search, columns and HiGHS (``separable.py``).
 3. Constructions and repair; where they find nothing, counting may prove that memory does not suffice
    (``counting.py``). On dense graphs of few options, then, branch and bound over pairs of stages, as long as it
    gets on (``exact/pair_search.py``).

@@ -1,9 +1,11 @@
-"""Problems whose stages share memory and no costs: generalised assignment, with prices, tabu search and HiGHS.
+"""Problems whose stages share memory and no costs: generalised assignment, with prices, tabu search, columns and HiGHS.
 
 1. Prices of capacity bound the problem and say which options are promising (``exact/capacity_prices.py``).
 2. Tabu search over those, overload costing what the prices say.
-3. HiGHS over the promising options alone: a better plan, soon.
-4. HiGHS over all options that a better plan can use: the rest of the proof.
+3. Columns, what each device takes as a whole, and dives through mixtures of them: a bound that counts what fits
+   together, and plans near it (``exact/columns.py``).
+4. HiGHS over the promising options alone: a better plan, soon.
+5. HiGHS over all options that a better plan can use: the rest of the proof.
 
 Sources of the core of promising options: Balas, Zemel, An algorithm for large zero-one knapsack problems, Operations
 Research 28 (1980).
@@ -38,8 +40,11 @@ _HIGHS = "iegopt.solvers.milp.solver:run_highs"
 _PRICES_PROOF = "capacity prices"
 _NEEDS = 0.8
 """Seconds that must be left for HiGHS to be worth the start."""
-_PRICES_SHARE, _TABU_SHARE, _CORE_SHARE, _TABU_MOST = 0.05, 0.15, 0.25, 2.0
+_COLUMNS = "iegopt.solvers.exact.columns:run_columns"
+_PRICES_SHARE, _TABU_SHARE, _COLUMNS_SHARE, _CORE_SHARE, _TABU_MOST = 0.05, 0.15, 0.8, 0.25, 2.0
 """Parts of the time left for each step but the last, and seconds of tabu search at most."""
+_FEW = 10
+"""Stages per device up to which columns pay; with more of them they converge late, and HiGHS alone does better."""
 _CORE = 3.0
 """Promising options per stage, in the mean."""
 _LATE = 0.05
@@ -64,6 +69,8 @@ def solve_separable(problem: Problem, params: Params, hint: Ints | None, clock: 
     prices = capacity_prices(problem, best.objective, clock.slice(_PRICES_SHARE * clock.left))
     best.raise_bound(next_value(problem, prices.bound), _PRICES_PROOF)
     steps = [_tabu(problem, prices, best, params, clock)]
+    if not _closed(best):
+        steps.append(_columns(problem, best, params, clock))
     core = _promising(problem, prices, best)
     if not _closed(best) and int(core.sum()) < int(_survivors(problem, prices, best).sum()):
         steps.append(_engine(problem, core, best, params, clock, _CORE_SHARE, whole=False))
@@ -119,6 +126,22 @@ def _tabu(problem: Problem, prices: CapacityPrices, best: Incumbent, params: Par
     if search.best is not None:
         best.offer(search.best[1])
     return f"{search.steps} steps of tabu search over {int(mask.sum())} options"
+
+
+def _columns(problem: Problem, best: Incumbent, params: Params, clock: Clock) -> str:
+    """Bound and plans by columns."""
+    if clock.left < _NEEDS:
+        return "no time left for columns"
+    if problem.V > _FEW * problem.topology.D:
+        return f"no columns: more than {_FEW} stages per device"
+    limit = _COLUMNS_SHARE * clock.left
+    grace = _LATE * limit
+    try:
+        inner = dataclasses.replace(params, time_limit=limit - grace, report=best.take)
+        result = run_killable(_COLUMNS, problem, inner, best.choice, solver="columns", grace=grace)
+    except BackendError as error:
+        return str(error)
+    return result.note
 
 
 def _engine(
