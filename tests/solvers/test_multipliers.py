@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 
 from iegopt.planner import Planner
@@ -143,9 +144,9 @@ def test_a_planner_starts_from_the_prices_of_its_last_solve(monkeypatch: pytest.
     handed = Multipliers({"x": 0.25}, ())
     starts: list[Multipliers | None] = []
 
-    def spied(problem: Problem, solver: str, params: Params) -> Result:
+    def spied(problem: Problem, solver: str, params: Params, hint: npt.NDArray[np.int64] | None) -> Result:
         starts.append(params.multipliers)
-        return dataclasses.replace(solve(problem, solver, params), multipliers=handed)
+        return dataclasses.replace(solve(problem, solver, params, hint), multipliers=handed)
 
     monkeypatch.setattr("iegopt.planner.solve", spied)
     planner = Planner(cluster)
