@@ -127,7 +127,7 @@ def test_a_part_proves_nothing_of_the_whole(planner: Planner) -> None:
 def test_a_plan_over_promising_sites_is_verified_and_explained(
     planner: Planner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("iegopt.planner.whole_seconds", lambda graph, topology: 1e9)
+    monkeypatch.setattr("iegopt.planner.in_time.whole_seconds", lambda graph, topology: 1e9)
     asked = request()
     plan = planner.plan(asked, deadline_ms=200)
     assert isinstance(plan, Plan)

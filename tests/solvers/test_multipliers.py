@@ -148,7 +148,7 @@ def test_a_planner_starts_from_the_prices_of_its_last_solve(monkeypatch: pytest.
         starts.append(params.multipliers)
         return dataclasses.replace(solve(problem, solver, params, hint), multipliers=handed)
 
-    monkeypatch.setattr("iegopt.planner.solve", spied)
+    monkeypatch.setattr("iegopt.planner.in_time.solve", spied)
     planner = Planner(cluster)
     plans = [planner.plan(request, explained=False) for _ in range(2)]
     own = Multipliers({"y": 1.0}, ())

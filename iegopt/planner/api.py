@@ -9,29 +9,28 @@ tiers one after the other. Whatever comes back has passed the independent verifi
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import time
 from collections.abc import Callable
+from typing import Self
 
 from iegopt import library
 from iegopt.batch import api as batch
 from iegopt.batch_plans import BatchPlan
 from iegopt.errors import InputError, InternalError
 from iegopt.explain import explain
-from iegopt.explain.conflict import Conflict, find_conflict
-from iegopt.explain.nearby import nearby
 from iegopt.explain.questions import Questions
 from iegopt.graph.builder import build_graph
+from iegopt.planner.answer import decoded, no_plan, no_time
+from iegopt.planner.in_time import InTime
 from iegopt.plans import NoPlan, Plan
 from iegopt.problem.cluster import CompiledCluster
 from iegopt.problem.columns import keep_freed_memory
-from iegopt.problem.compile import Compiled, can_focus, compile_graph
-from iegopt.problem.decode import decode, in_seconds
-from iegopt.solvers.api import solve
-from iegopt.solvers.clock import Clock, pressure, punctual
-from iegopt.solvers.multipliers import Multipliers
-from iegopt.solvers.part import beside, in_whole, of_part, whole_seconds
-from iegopt.solvers.result import Params, Result, Status
+from iegopt.problem.compile import Compiled, compile_graph
+from iegopt.solvers.clock import Clock, punctual
+from iegopt.solvers.part import in_whole
+from iegopt.solvers.result import Params
 from iegopt.spec.batch_policy import BatchPolicy
 from iegopt.spec.cluster import ClusterSpec
 from iegopt.spec.graph import GraphSpec
@@ -46,15 +45,6 @@ __all__ = ["DEFAULT_TIME_LIMIT", "Planner", "plan", "replan"]
 DEFAULT_TIME_LIMIT = 30.0
 """Seconds a plan may take where the caller sets neither a deadline nor a limit."""
 
-_PART_FIRST = 2.0
-"""Multiple of what the whole cluster needs, below which the promising sites come first."""
-_ANSWER, _FIRST_PACE, _QUICKEST_PACE, _SLOWEST_PACE, _FORGET = 5e-5, 3e-5, 2.5e-5, 1e-4, 0.9
-"""Seconds to decode and verify a plan, more per stage before any was measured, at least and at most, and what is left
-of a pace after a quicker plan."""
-_SOLVE_NEEDS = 5e-4
-"""Seconds from which a solve over all sites may come to something."""
-_WORTH_A_TRY = 0.3
-"""Part of that from which it is tried all the same, where the promising sites have no plan."""
 Tokenizer = Callable[[str], int]
 
 
@@ -78,9 +68,7 @@ class Planner(Questions):
         self._cluster = CompiledCluster(cluster)
         self._tokenizer = tokenizer
         self._replanned: BatchPlan | None = None
-        # Prices of the last solve that had any: what memory is worth hardly changes from one request to the next.
-        self._multipliers: Multipliers | None = None
-        self._pace = _FIRST_PACE
+        self._in_time = InTime()
         self._links: tuple[CompiledCluster, Links] | None = None
         keep_freed_memory()
 
@@ -198,20 +186,22 @@ class Planner(Questions):
         clock = Clock(DEFAULT_TIME_LIMIT if limit is None else limit, started)
         with punctual(limit):
             graph = self.graph(request)
-            compiled, result = self._solve(request, graph, solver, params, clock, near)
+            compiled, result = self._in_time.solve(self._cluster, request, graph, solver, params, clock, near)
             if compiled is None or result is None or result.choice is None:
                 answer = None
-                self._learn_pace(0.0)
+                self._in_time.learn(0.0, len(graph.stages))
             else:
                 begun = time.thread_time()
-                answer = _decoded(compiled, result, clock.seconds)
+                answer = decoded(compiled, result, clock.seconds)
                 report = self.verify(answer, request, graph)
-                self._learn_pace((time.thread_time() - begun - _ANSWER) / len(graph.stages))
+                self._in_time.learn(time.thread_time() - begun, len(graph.stages))
                 if not report.ok:
                     raise InternalError(f"the plan breaks {'; '.join(map(str, report.violations))}")
             seconds = clock.seconds
-        if answer is None or compiled is None or result is None or result.choice is None:
-            return self._no_plan(request, compiled, result, seconds, explained)
+        if compiled is None or result is None:
+            return no_time(request.id, self._cluster.spec.name, seconds)
+        if answer is None or result.choice is None:
+            return no_plan(compiled, result, seconds, explained)
         if not explained:
             return answer
         choice = result.choice
@@ -220,64 +210,10 @@ class Planner(Questions):
             compiled, choice = whole, in_whole(compiled, choice, whole)
         return dataclasses.replace(answer, explanation=explain(compiled, choice, answer, result.start))
 
-    def _learn_pace(self, seconds: float) -> None:
-        """Take the seconds that decoding and verifying took per stage for what they will take; forget slow ones."""
-        self._pace = min(_SLOWEST_PACE, max(seconds, _QUICKEST_PACE, _FORGET * self._pace))
-
-    def _solve(
-        self, request: RequestSpec, graph: GraphSpec, solver: str, params: Params, clock: Clock, near: Plan | None
-    ) -> tuple[Compiled | None, Result | None]:
-        """The best result before the clock ends, less what is needed to decode and verify it, and what it is of.
-
-        Short deadlines begin with the promising sites. ``None`` where the time did not suffice to compile.
-        """
-        ready = Clock(clock.limit - pressure() * (_ANSWER + self._pace * len(graph.stages)), clock.start)
-        needs = whole_seconds(graph, self._cluster.sites(self._cluster.gang_sizes).topology)
-        part: tuple[Compiled, Result] | None = None
-        first = needs if near is not None else _PART_FIRST * needs
-        if solver == "auto" and ready.left < first and can_focus(graph, request, self._cluster):
-            part = self._over(request, graph, solver, params, ready, focus=True)
-            if part is None or part[0].table.whole is None:
-                return part or (None, None)
-            if ready.left < (needs if part[1].choice is not None else _WORTH_A_TRY * needs):
-                return part[0], of_part(part[1], part[0].table)
-        whole = self._over(request, graph, solver, params, ready, focus=False, near=near)
-        if part is None or part[1].objective is None:
-            return whole or (None, None)
-        if whole is None or whole[1].objective is None:
-            return part[0], of_part(part[1], part[0].table)
-        return whole if whole[1].objective <= part[1].objective else (part[0], beside(part[1], whole[1]))
-
-    def _over(
-        self, request: RequestSpec, graph: GraphSpec, solver: str, params: Params, clock: Clock, *, focus: bool,
-        near: Plan | None = None,
-    ) -> tuple[Compiled, Result] | None:  # fmt: skip
-        """Compile and solve, over one fallback tier after the other; ``None`` where there was no time to compile."""
-        until = clock.start + clock.limit
-        tier = 0
-        while True:
-            compiled = compile_graph(self._cluster, graph, request, tier=tier, focus=focus, until=until)
-            if compiled is None or clock.left <= (0.0 if focus else _SOLVE_NEEDS):
-                return None
-            hint = None if near is None else nearby(compiled.problem, near, clock)
-            known = params.multipliers or self._multipliers
-            limited = dataclasses.replace(params, time_limit=max(clock.left, 0.0), multipliers=known)
-            result = solve(compiled.problem, solver, limited, hint)
-            self._multipliers = result.multipliers or self._multipliers
-            tier += 1
-            if result.status is not Status.INFEASIBLE or tier >= len(compiled.tiers):
-                return compiled, result
-
-    def _no_plan(
-        self, request: RequestSpec, compiled: Compiled | None, result: Result | None, seconds: float, explained: bool
-    ) -> NoPlan:
-        if compiled is None or result is None:
-            note = "the deadline came before the request was compiled"
-            return NoPlan(
-                request=request.id, cluster=self._cluster.spec.name, status=str(Status.UNKNOWN), bound=None,
-                solver="none", seconds=seconds, note=note, tier=None, conflicts=(),
-            )  # fmt: skip
-        return _no_plan(compiled, result, seconds, explained)
+    def _on(self, cluster: CompiledCluster) -> Self:
+        other = super()._on(cluster)
+        other._in_time = copy.copy(self._in_time)
+        return other
 
     def replan(
         self,
@@ -333,50 +269,3 @@ def replan(
         The plan before, whose placements are kept unless others are better.
     """
     return batch.replan(snapshot, CompiledCluster(cluster), policy, deadline_ms=deadline_ms, previous=previous)
-
-
-def _decoded(compiled: Compiled, result: Result, seconds: float) -> Plan:
-    assert result.choice is not None
-    assert result.objective is not None
-    return decode(
-        compiled, result.choice, status=str(result.status), objective=result.objective, bound=result.bound,
-        gap=result.gap, proof=result.proof, solver=result.solver, seconds=seconds, note=result.note,
-        start=result.start,
-    )  # fmt: skip
-
-
-def _no_plan(compiled: Compiled, result: Result, seconds: float, explained: bool) -> NoPlan:
-    wanted = explained and result.status is Status.INFEASIBLE
-    conflicts = [_with_reasons(compiled, c) for c in find_conflict(compiled.problem)] if wanted else []
-    return NoPlan(
-        request=compiled.request.id,
-        cluster=compiled.cluster.spec.name,
-        status=str(result.status),
-        bound=in_seconds(result.bound),
-        solver=result.solver,
-        seconds=seconds,
-        note=result.note,
-        tier=compiled.tier,
-        conflicts=tuple(dataclasses.asdict(conflict) for conflict in conflicts),
-    )
-
-
-def _with_reasons(compiled: Compiled, conflict: Conflict) -> Conflict:
-    """A stage without any option says why every kind of site refused it."""
-    if conflict.rule != "options":
-        return conflict
-    stages = [stage.id for stage in compiled.graph.stages]
-    if conflict.where not in stages:
-        return conflict
-    v = stages.index(conflict.where)
-    refused = compiled.stages[v].refused.most_common()
-    reasons = "; ".join(f"{reason} ({count} site{'s' * (count > 1)})" for reason, count in refused)
-    return dataclasses.replace(conflict, sentence=f"{conflict.sentence}: {reasons or _no_gang(compiled, v)}")
-
-
-def _no_gang(compiled: Compiled, v: int) -> str:
-    """Where no site was even refused, none has the size that the stage asks for."""
-    parallelism = compiled.graph.stages[v].parallelism
-    size = parallelism.degree if parallelism else 1
-    listed = "the cluster lists none" if compiled.cluster.spec.gangs else "no host has as many of one model"
-    return f"it asks for a gang of {size} devices, and {listed}"

@@ -1,0 +1,71 @@
+"""What a plan or its absence is told as: a solver's result in the user's words."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from iegopt.explain.conflict import Conflict, find_conflict
+from iegopt.plans import NoPlan, Plan
+from iegopt.problem.compile import Compiled
+from iegopt.problem.decode import decode, in_seconds
+from iegopt.solvers.result import Result, Status
+
+__all__ = ["decoded", "no_plan", "no_time"]
+
+
+def decoded(compiled: Compiled, result: Result, seconds: float) -> Plan:
+    """The plan of a result that has one, ``seconds`` after the request came."""
+    assert result.choice is not None
+    assert result.objective is not None
+    return decode(
+        compiled, result.choice, status=str(result.status), objective=result.objective, bound=result.bound,
+        gap=result.gap, proof=result.proof, solver=result.solver, seconds=seconds, note=result.note,
+        start=result.start,
+    )  # fmt: skip
+
+
+def no_time(request: str, cluster: str, seconds: float) -> NoPlan:
+    """The deadline came before anything could be solved."""
+    note = "the deadline came before the request was compiled"
+    return NoPlan(
+        request=request, cluster=cluster, status=str(Status.UNKNOWN), bound=None, solver="none", seconds=seconds,
+        note=note, tier=None, conflicts=(),
+    )  # fmt: skip
+
+
+def no_plan(compiled: Compiled, result: Result, seconds: float, explained: bool) -> NoPlan:
+    """Why a result has no plan; where infeasible and ``explained``, with the constraints that conflict."""
+    wanted = explained and result.status is Status.INFEASIBLE
+    conflicts = [_with_reasons(compiled, c) for c in find_conflict(compiled.problem)] if wanted else []
+    return NoPlan(
+        request=compiled.request.id,
+        cluster=compiled.cluster.spec.name,
+        status=str(result.status),
+        bound=in_seconds(result.bound),
+        solver=result.solver,
+        seconds=seconds,
+        note=result.note,
+        tier=compiled.tier,
+        conflicts=tuple(dataclasses.asdict(conflict) for conflict in conflicts),
+    )
+
+
+def _with_reasons(compiled: Compiled, conflict: Conflict) -> Conflict:
+    """A stage without any option says why every kind of site refused it."""
+    if conflict.rule != "options":
+        return conflict
+    stages = [stage.id for stage in compiled.graph.stages]
+    if conflict.where not in stages:
+        return conflict
+    v = stages.index(conflict.where)
+    refused = compiled.stages[v].refused.most_common()
+    reasons = "; ".join(f"{reason} ({count} site{'s' * (count > 1)})" for reason, count in refused)
+    return dataclasses.replace(conflict, sentence=f"{conflict.sentence}: {reasons or _no_gang(compiled, v)}")
+
+
+def _no_gang(compiled: Compiled, v: int) -> str:
+    """Where no site was even refused, none has the size that the stage asks for."""
+    parallelism = compiled.graph.stages[v].parallelism
+    size = parallelism.degree if parallelism else 1
+    listed = "the cluster lists none" if compiled.cluster.spec.gangs else "no host has as many of one model"
+    return f"it asks for a gang of {size} devices, and {listed}"
