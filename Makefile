@@ -29,7 +29,7 @@ demo: $(STAMP)
 lint: $(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy --strict iegopt
+	$(BIN)/mypy --strict iegopt runtime/iegopt_runtime
 
 test: lint
 	$(BIN)/pytest

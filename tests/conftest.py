@@ -14,8 +14,9 @@ hypothesis.settings.register_profile("fixed", derandomize=True, deadline=None)
 hypothesis.settings.load_profile("fixed")
 
 ROOT = Path(__file__).resolve().parent.parent
-if str(ROOT) not in sys.path:
-    sys.path.insert(0, str(ROOT))
+for folder in (ROOT / "runtime", ROOT):
+    if str(folder) not in sys.path:
+        sys.path.insert(0, str(folder))
 
 
 def shared_dir() -> Path:

@@ -17,7 +17,7 @@ TEXTS = sorted(
     for file in (ROOT / folder).rglob("*")
     if file.suffix in {".py", ".yaml", ".md", ".json"} or file.name == "run"
 ) + sorted(file for file in ROOT.iterdir() if file.is_file() and (file.suffix in {".md", ".toml"} or not file.suffix))
-MODULES = sorted((ROOT / "iegopt").rglob("*.py"))
+MODULES = sorted(file for folder in ("iegopt", "runtime") for file in (ROOT / folder).rglob("*.py"))
 
 LONGEST_MODULE = 400
 SOMEONES_MACHINE = re.compile(r"(?<![\w./<>{}~:-])/(?:work|home|root|Users)/\w")
