@@ -45,13 +45,16 @@ from iegopt.solvers.exact.tree import relaxed_result
 from iegopt.solvers.incumbent import of_restricted
 from iegopt.solvers.killable import run_killable
 from iegopt.solvers.result import OPTIMALITY_GAP, Params, Result, Status, relative_gap
+from iegopt.solvers.root_prices import RootPrices
+from iegopt.solvers.run import Run
 from iegopt.solvers.search.greedy import Best, plan_without_time, usable_hint
 from iegopt.solvers.search.outcome import outcome
 from iegopt.solvers.search.quick import quick_plan
 from iegopt.solvers.seconds import fold_seconds, relaxation_seconds
 from iegopt.solvers.separable import inseparable, solve_separable
-from iegopt.solvers.steps import Steps
+from iegopt.solvers.steps import construct, eliminate, find_feasible
 from iegopt.solvers.timed.solve import solve_timed
+from iegopt.solvers.turns import Turns
 
 __all__ = ["AutoSolver"]
 
@@ -145,28 +148,29 @@ class AutoSolver:
                 return crowded
             return solve_separable(problem, params, None if first is None else first[1], clock)
         share = clock.slice(min(_SEARCH_SHARE * clock.left, _SEARCH_MOST)) if clock.left > _ENGINE_NEEDS else clock
-        run = Steps(relaxed, first, params, clock, share, note)
-        run.construct()
+        run = Run(relaxed, first, params, clock, share, note)
+        prices, turns = RootPrices(run), Turns(run)
+        construct(run, enough=prices.near_in_time)
         crowded = None if run.best is not None else _overfull(problem, clock)
         if crowded is not None:
             return crowded
-        run.search_pairs()
-        run.look_near()
-        run.price()
-        run.find_feasible()
-        run.eliminate()
+        turns.search_pairs()
+        prices.look_near()
+        prices.bound_all()
+        find_feasible(run)
+        eliminate(run)
         enumerated = (
             run.search is None and clock.left > _ENUMERATION_NEEDS and _enumerable(problem, run.survivors, clock)
         )
         if not run.closed and not enumerated:
-            run.take_turns(_SEARCH_MOST)
-        done = run.result()
-        if run.stalled and done.status is Status.FEASIBLE and clock.left > _ENGINE_NEEDS:
+            turns.take_turns(_SEARCH_MOST)
+        done = run.result(turns.note)
+        if turns.stalled and done.status is Status.FEASIBLE and clock.left > _ENGINE_NEEDS:
             done = _finish(run.survivors, done, params, clock.slice(_STALLED_SHARE * clock.left), problem)
             if done.status is Status.FEASIBLE and clock.left > 0:
                 run.take_over(done)
-                run.take_turns(_SEARCH_MOST)
-                return run.result()
+                turns.take_turns(_SEARCH_MOST)
+                return run.result(turns.note)
         if done.status in (Status.OPTIMAL, Status.INFEASIBLE) or clock.left <= 0:
             return done
         return _finish(run.survivors, done, params, clock, problem)

@@ -67,7 +67,7 @@ def answer(seed: int, name: str) -> Result | None:
         with short_search(), mock.patch("iegopt.solvers.auto._ENUMERATED", -1):
             return solve(problem, "auto", params)
     if name == AUTO_WITH_ENGINE:
-        no_prices = mock.patch("iegopt.solvers.steps.unpriceable", return_value="left out")
+        no_prices = mock.patch("iegopt.solvers.root_prices.unpriceable", return_value="left out")
         with short_search(), mock.patch("iegopt.solvers.auto._ENUMERATED", -1), no_prices:
             return solve(problem, "auto", params)
     with short_search():

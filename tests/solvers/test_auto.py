@@ -10,7 +10,7 @@ import pytest
 from iegopt.problem.arrays import Problem
 from iegopt.problem.families import generate
 from iegopt.problem.instance import parse_instance, to_problem
-from iegopt.solvers import auto, steps
+from iegopt.solvers import auto, root_prices
 from iegopt.solvers.api import solve
 from iegopt.solvers.brute import Brute
 from iegopt.solvers.counting import COUNTING_PROOF, overfull
@@ -31,7 +31,7 @@ def test_auto_agrees_with_enumeration(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", [0, 4, 7])
 def test_auto_proves_with_cpsat_what_it_does_not_enumerate(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(steps, "unpriceable", lambda problem, mask=None: "left out")
+    monkeypatch.setattr(root_prices, "unpriceable", lambda problem, mask=None: "left out")
     monkeypatch.setattr(auto, "_ENUMERATED", 0)
     monkeypatch.setattr(auto, "_SEARCH_MOST", 0.05)
     problem = random_problem(seed)

@@ -10,7 +10,7 @@ import pytest
 from iegopt.problem.arrays import Problem
 from iegopt.problem.families import generate
 from iegopt.problem.transfer import edge_ticks
-from iegopt.solvers import steps
+from iegopt.solvers import root_prices
 from iegopt.solvers.api import solve
 from iegopt.solvers.clock import Clock
 from iegopt.solvers.exact import elimination
@@ -51,7 +51,7 @@ def test_no_time_no_answer() -> None:
 
 
 def test_auto_proves_an_agents_graph_by_elimination(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(steps, "unpriceable", lambda problem, mask=None: "left out")
+    monkeypatch.setattr(root_prices, "unpriceable", lambda problem, mask=None: "left out")
     result = solve(generate("agent", 20, 256, "slack", 1), "auto")
     assert result.status == "optimal"
     assert result.proof is not None

@@ -82,7 +82,7 @@ def test_plans_of_an_engine_on_the_surviving_options_are_plans_of_the_whole() ->
     problem = generate("agent", 12, 24, "tight", 1)
     told: list[Improvement] = []
     with (
-        mock.patch("iegopt.solvers.steps.unpriceable", return_value="not today"),
+        mock.patch("iegopt.solvers.root_prices.unpriceable", return_value="not today"),
         mock.patch("iegopt.solvers.auto._SEARCH_MOST", 0.0),
     ):
         result = solve(problem, "auto", Params(time_limit=20.0), on_improvement=told.append)

@@ -1,0 +1,219 @@
+"""Best-first branch and bound on priced bounds, many nodes at a time."""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from iegopt.solvers.clock import Clock
+from iegopt.solvers.exact.best_plan import BestPlan
+from iegopt.solvers.exact.branching import Branching, propagate
+from iegopt.solvers.exact.candidates import Candidates
+from iegopt.solvers.exact.in_time import in_time
+from iegopt.solvers.exact.messages import UNREACHABLE
+from iegopt.solvers.exact.priced_plans import offer_plans_of, search_beams
+from iegopt.solvers.exact.pricing import Priced, Pricing
+
+__all__ = ["OpenNodes"]
+
+Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+Bools = npt.NDArray[np.bool_]
+
+_STEPS, _LENGTH = 14, 0.5
+"""Steps of a node's prices, and their length at first."""
+_BATCH, _BATCH_CELLS = 32, 60_000
+"""Nodes at a time, and nodes · options at a time."""
+_BATCH_SHARE, _PACE = 0.3, 1e-5
+"""Share of the time left for a batch, and seconds per node · option before any was measured."""
+_WIDTHS = (24,)
+"""Widths of the beams of a node."""
+
+
+@dataclass(order=True)
+class _Node:
+    """An open node: its bound, prices to start from, options (n,) and children."""
+
+    bound: int
+    number: int
+    price: Floats = field(compare=False)
+    toll: Floats = field(compare=False)
+    split: tuple[Ints, ...] = field(compare=False)
+    keep: Bools = field(compare=False)
+    children: list[tuple[int, Bools]] = field(compare=False)
+
+
+class OpenNodes:
+    """The nodes that may still hold a plan below ``best.upper``, of one root.
+
+    Parameters
+    ----------
+    price (D + 1,), toll (R,), split, mass (n,)
+        Of the root, as in ``Priced``.
+    tell
+        Receives every better bound.
+
+    Attributes
+    ----------
+    bounded
+        Nodes bounded so far.
+    """
+
+    def __init__(
+        self,
+        c: Candidates,
+        best: BestPlan,
+        bound: int,
+        price: Floats,
+        toll: Floats,
+        split: tuple[Ints, ...],
+        mass: Floats,
+        tell: Callable[[int], None],
+    ) -> None:
+        self._c = c
+        self._best = best
+        self._tell = tell
+        self._branching = Branching.of(c)
+        self._number = itertools.count()
+        self._pace = _PACE
+        self._doing: list[int] = []
+        self._open: list[_Node] = []
+        self.bounded = 0
+        whole = np.ones(len(c.option), dtype=np.bool_)
+        if not self._single(whole):
+            children = self._branching.children(whole, mass)
+            self._open.append(_Node(bound, next(self._number), price, toll, split, whole, children))
+
+    @property
+    def none(self) -> bool:
+        return not self._open and not self._doing
+
+    @property
+    def bounds(self) -> list[int]:
+        """Bounds of which the least holds for all that is open."""
+        return [*self._doing, *(node.bound for node in self._open[:1])]
+
+    @property
+    def priced(self) -> bool:
+        """Whether any capacity or limit has a price."""
+        return any(bool((node.price > 0).any() or (node.toll > 0).any()) for node in self._open)
+
+    def forget_done(self) -> None:
+        """Close all nodes where a new best plan is no worse than what they may hold."""
+        if self._open and self._open[0].bound >= self._best.upper:
+            self._open.clear()
+
+    def explore(self, clock: Clock, whole: Clock) -> None:
+        """Split open nodes, the lowest bound first, until none is left or the time is up.
+
+        Ends early where the next node would take more than is left of the time of the ``whole`` search.
+        """
+        before = -UNREACHABLE
+        while self._open and clock.left > 0:
+            first = self._open[0]
+            if whole.left < self._pace * int(first.keep.sum()) * len(first.children):
+                return
+            most = min(_BATCH_CELLS, _BATCH_SHARE * clock.left / self._pace)
+            jobs: list[tuple[Bools, _Node]] = []
+            cells = 0
+            while self._open and len(jobs) < _BATCH and cells < most:
+                node = heapq.heappop(self._open)
+                if node.bound >= self._best.upper:
+                    self._open.clear()
+                    break
+                self._doing.append(node.bound)
+                for stage, mask in node.children:
+                    child = node.keep.copy()
+                    child[self._c.of[stage]] = mask
+                    left = propagate(self._c, child)
+                    if left is not None:
+                        jobs.append((left, node))
+                        cells += int(left.sum())
+            jobs = [job for job in jobs if not self._single(job[0])]
+            if jobs:
+                begun = clock.seconds
+                self._bound(jobs, whole)
+                self._pace = max(1e-9, (clock.seconds - begun) / cells)
+            self._doing.clear()
+            bound = self._open[0].bound if self._open else self._best.value
+            if bound is not None and bound > before:
+                self._tell(bound)
+                before = bound
+
+    def _single(self, keep: Bools) -> bool:
+        """Whether a node has one plan only; it is then offered."""
+        if int(keep.sum()) > self._c.V:
+            return False
+        self._best.offer(self._c.option[np.flatnonzero(keep)])
+        return True
+
+    def _bound(self, jobs: Sequence[tuple[Bools, _Node]], whole: Clock) -> None:
+        keep = np.stack([left for left, _ in jobs], axis=-1)
+        union: Bools = np.asarray(keep.any(axis=1))
+        c = self._c.restrict(union)
+        keep[union] = in_time(c, keep[union])
+        possible = np.logical_and.reduce([keep[part].any(axis=0) for part in self._c.of])
+        self.bounded += len(jobs)
+        jobs = [(keep[:, b], jobs[b][1]) for b in np.flatnonzero(possible).tolist()]
+        if not jobs:
+            return
+        keep = keep[:, possible]
+        price = np.stack([node.price for _, node in jobs], axis=-1)
+        split = [
+            np.stack([node.split[i][union[self._source(i)]] for _, node in jobs], axis=-1)
+            for i in range(len(c.forest.dropped))
+        ]
+        toll = np.concatenate([c.rows.padded(node.toll[:, None]) for _, node in jobs], axis=1)
+        pricing = Pricing(c, keep[union], price, split, toll)
+
+        def late() -> bool:
+            return whole.left <= 0
+
+        priced = pricing.run(lambda: self._best.upper, _STEPS, _LENGTH, offer_plans_of(c, self._best), late)
+        alive = np.flatnonzero(priced.bound < self._best.upper)
+        if alive.size and not late():
+            column = int(alive[priced.bound[alive].argmin()])
+            left = keep[union, column]
+            found = search_beams(c, priced, column, left, _WIDTHS, self._best, late)
+            priced.bound[column] = max(int(priced.bound[column]), found)
+        n = len(union)
+        for b, (left, node) in enumerate(jobs):
+            marginals, mass = np.full(n, UNREACHABLE), np.zeros(n)
+            marginals[union], mass[union] = priced.marginals[:, b], priced.mass[:, b]
+            parts = []
+            for i, part in enumerate(priced.split):
+                wide = node.split[i].copy()
+                wide[union[self._source(i)]] = part[:, b]
+                parts.append(wide)
+            self._keep(priced, b, left, marginals, mass, tuple(parts), node.bound)
+
+    def _keep(
+        self,
+        priced: Priced,
+        column: int,
+        keep: Bools,
+        marginals: Ints,
+        mass: Floats,
+        split: tuple[Ints, ...],
+        parent: int,
+    ) -> None:
+        """Put a bounded node on the heap unless it is done."""
+        bound, upper = max(parent, int(priced.bound[column])), self._best.upper
+        if bound >= min(upper, UNREACHABLE // 2):
+            return
+        left = propagate(self._c, keep & (marginals < upper))
+        if left is None or self._single(left):
+            return
+        children = self._branching.children(left, mass)
+        price, toll = priced.price[:, column].copy(), priced.toll[:, column].copy()
+        heapq.heappush(self._open, _Node(bound, next(self._number), price, toll, split, left, children))
+
+    def _source(self, i: int) -> slice:
+        """Options of the source of the i-th edge that closes a cycle."""
+        c = self._c
+        return c.of[c.ends[c.forest.dropped[i]][0]]

@@ -1,0 +1,104 @@
+"""Step 4 of a run of ``auto``: prices over the most promising options, then over all that are left."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from iegopt.solvers.clock import pressure
+from iegopt.solvers.exact.bounding import PricedSearch
+from iegopt.solvers.exact.candidates import table_cells
+from iegopt.solvers.exact.messages import UNREACHABLE
+from iegopt.solvers.exact.prices import unpriceable
+from iegopt.solvers.run import Run
+from iegopt.solvers.seconds import relaxation_seconds
+
+__all__ = ["RootPrices"]
+
+_EDGE_NEEDS, _OPTION_NEEDS, _PAIR_NEEDS = 6e-4, 3e-6, 2.5e-7
+"""Seconds that prices take at least for an edge, more per option of a stage, and more per pair of options that is
+tabled, as measured on a server."""
+_NEAR, _NEAR_GROWTH, _NEAR_PHASES = 20, 4, 2
+"""Options of a stage, in the mean, that are looked at first; by what they grow until nearly all are; their phases."""
+_FAR = 0.01
+"""Gap above which the plan is improved before more options are looked at."""
+
+
+class RootPrices:
+    """Whether prices hold, and the two steps that they take."""
+
+    def __init__(self, run: Run) -> None:
+        self._run, self._problem, self._clock = run, run.problem, run.clock
+        self._reason = unpriceable(self._problem, np.zeros(len(self._problem.options.site), dtype=np.bool_))
+        self._looked: list[int] = []
+
+    def look_near(self) -> None:
+        """Prices over the options with the least min-marginals alone: a plan, a bound, and often the proof.
+
+        A plan that uses another option costs at least the least min-marginal of these.
+        """
+        run, problem = self._run, self._problem
+        near = _NEAR * problem.V
+        while not run.closed and self._reason is None and self._time_for_edges():
+            mask = run.survivors
+            if int(mask.sum()) <= near:
+                break
+            marginals = np.where(mask, run.relaxed.min_marginals, UNREACHABLE)
+            beyond = int(np.partition(marginals, near)[near])
+            mask &= marginals < beyond
+            if run.best is not None:
+                mask[run.best[1]] = True
+            self._reason = unpriceable(problem, mask)
+            if self._reason is not None or not self._time_for(mask) or not run.covered(mask):
+                break
+            search = PricedSearch(problem, mask, run.best, self._clock, run.prices)
+            search.bound_root(_NEAR_PHASES)
+            run.prices = search.multipliers
+            self._looked.append(int(mask.sum()))
+            run.take_plan_of(search)
+            run.raise_bound(beyond if search.bound is None else min(beyond, search.bound))
+            if run.best is not None and run.best[0] - (run.bound or 0) > _FAR * abs(run.best[0]):
+                search.improve_in_windows()
+                run.take_plan_of(search)
+            run.params.report(None, run.bound, run.proof)
+            near *= _NEAR_GROWTH
+        if self._looked:
+            run.steps.append(f"prices over the nearest {', '.join(map(str, self._looked))} options")
+
+    def bound_all(self) -> None:
+        """Prices over all options that are left."""
+        run = self._run
+        if run.closed or not self._time_for_edges():
+            return
+        mask = run.survivors
+        self._reason = self._reason or unpriceable(self._problem, mask)
+        if self._reason is not None:
+            run.steps.append(f"no prices: {self._reason}")
+            return
+        if not self._time_for(mask):
+            return
+        until = self._clock.slice(self._clock.left - self._needs(mask))
+        search = PricedSearch(self._problem, mask, run.best, until, run.prices, run.params.report)
+        search.bound_root(first=1 if self._looked else 0)
+        search.clock = self._clock
+        run.search = search
+        run.steps.append(f"prices leave {int(run.survivors.sum())} of {len(mask)} options")
+        run.learn(search)
+
+    def near_in_time(self) -> bool:
+        """Whether prices over the nearest options, which need a plan and not a good one, can follow."""
+        needs = (1 + self._problem.E) * (_EDGE_NEEDS + _OPTION_NEEDS * _NEAR + _PAIR_NEEDS * _NEAR**2)
+        return self._reason is None and self._clock.left > 1.5 * pressure() * needs
+
+    def _time_for_edges(self) -> bool:
+        """Whether the least that prices take, after the min-marginals, is left."""
+        return self._clock.left > 1.5 * _EDGE_NEEDS * self._problem.E + relaxation_seconds(self._problem)
+
+    def _needs(self, mask: npt.NDArray[np.bool_]) -> float:
+        """Seconds for a first priced bound and plan."""
+        problem = self._problem
+        priced = (1 + problem.E) * (_EDGE_NEEDS + _OPTION_NEEDS * int(mask.sum()) / max(1, problem.V))
+        return pressure() * (priced + _PAIR_NEEDS * table_cells(problem, mask))
+
+    def _time_for(self, mask: npt.NDArray[np.bool_]) -> bool:
+        return self._reason is None and self._clock.left > 1.5 * self._needs(mask)
