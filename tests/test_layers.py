@@ -23,6 +23,7 @@ FLOORS = (
     {"spec", "plans", "batch_plans"},
     {"library", "devices"},
     {"cost", "graph"},
+    {"control"},
     {"problem"},
     {"solvers"},
     {"explain"},
@@ -36,6 +37,12 @@ FLOORS = (
 VERIFY = {"units", "errors", "spec", "plans", "batch_plans", "library", "devices", "cost", "verify"}
 ASSIGNMENT = {"iegopt.problem.arrays", "iegopt.problem.topology"}
 """What ``verify.assignment`` may import beside ``VERIFY``: the dataclasses it checks."""
+
+CONTROL_MAY_IMPORT = {
+    "__future__", "bisect", "collections", "collections.abc", "dataclasses", "enum", "functools", "heapq", "itertools",
+    "math", "typing",
+}  # fmt: skip
+"""What ``control`` may import beside its floor and those below: the time comes with the events."""
 
 THIRD_PARTY = {"networkx", "numpy", "pydantic", "pydantic_core", "rich", "yaml"}
 HEAVY = {
@@ -156,6 +163,13 @@ def test_third_party_packages_are_the_declared_ones() -> None:
     assert [str(found) for found in IMPORTS if not declared(found)] == []
 
 
+def test_the_controller_imports_nothing_that_has_a_clock_a_socket_a_log_or_chance() -> None:
+    foreign = {
+        found.target for found in IMPORTS if part(found.module) == "control" and not found.target.startswith("iegopt")
+    }
+    assert foreign <= CONTROL_MAY_IMPORT
+
+
 @pytest.mark.parametrize(
     ("source", "target", "top_level"),
     [
@@ -183,6 +197,9 @@ def test_every_form_of_import_is_seen(source: str, target: str, top_level: bool)
         ("iegopt.verify.plan", "iegopt.problem.arrays", False),
         ("iegopt.cli.main", "iegopt.planner", True),
         ("iegopt.planner", "iegopt.cli.main", False),
+        ("iegopt.control.growth", "iegopt.graph.templates", True),
+        ("iegopt.control.growth", "iegopt.problem.compile", False),
+        ("iegopt.control.growth", "iegopt.planner", False),
     ],
 )
 def test_the_table_says_so(module: str, target: str, verdict: bool) -> None:
