@@ -1,0 +1,53 @@
+"""What goes wrong with real workers, as one tree below ``iegopt.errors.IegoptError``.
+
+::
+
+    IegoptError
+    ├── InputError
+    │   └── ModelError        a model, variant or folder that cannot be served, a prompt beyond the context
+    └── RuntimeFault
+        ├── NoRoom            a byte budget is full: of weights, of KV, of a tier
+        ├── KvLost            KV that was counted on is nowhere to be had
+        └── TransferError     a peer that is gone, does not prove the secret, or sends what it should not
+
+"""
+
+from __future__ import annotations
+
+from iegopt.errors import IegoptError, InputError
+
+__all__ = ["KvLost", "ModelError", "NoRoom", "RuntimeFault", "TransferError"]
+
+
+class ModelError(InputError):
+    """A model that is not known or cannot be served as asked; one line, with what is known."""
+
+
+class RuntimeFault(IegoptError):
+    """Something that can happen to a sound request while it runs; another try may succeed."""
+
+
+class NoRoom(RuntimeFault):
+    """A budget is full.
+
+    Parameters
+    ----------
+    what
+        The budget: ``weights``, ``L0``, ``L1``, ``L2``.
+    needed, free
+        Bytes.
+    """
+
+    def __init__(self, what: str, needed: int, free: int) -> None:
+        self.what = what
+        self.needed = needed
+        self.free = free
+        super().__init__(f"{what}: {needed} bytes are needed, {max(free, 0)} can be had")
+
+
+class KvLost(RuntimeFault):
+    """KV of a sequence is held by nobody who was asked."""
+
+
+class TransferError(RuntimeFault):
+    """A transfer did not come to its end; nothing of it was kept."""

@@ -1,0 +1,1 @@
+"""Artifacts: where the weights of a model lie, and the two models that need no download from a hub."""
