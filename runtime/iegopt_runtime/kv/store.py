@@ -1,0 +1,257 @@
+"""The KV store of a worker: blocks with their tensors in three tiers, and the sequences that hold them.
+
+``TierIndex`` decides, this carries out: copies between device, host and files. Safe to call from several threads. The
+time of every use is given by the caller.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from iegopt_runtime.errors import KvLost, NoRoom
+from iegopt_runtime.kv.blocks import Block, KvManifest
+from iegopt_runtime.kv.files import BlockFiles
+from iegopt_runtime.kv.memory import DeviceMemory
+from iegopt_runtime.kv.tiers import Tier, TierIndex, TierPolicy
+
+__all__ = ["KvStore", "KvUse"]
+
+
+@dataclass(frozen=True)
+class KvUse:
+    """Bytes in use: blocks per tier, and what sequences have reserved in L0; ``free`` is what L0 has left."""
+
+    blocks: Mapping[Tier, int]
+    reserved: int
+    free: int
+
+
+class KvStore:
+    """Blocks of one worker.
+
+    Parameters
+    ----------
+    memory
+        The device whose memory is L0.
+    folder
+        Where L2 lies; blocks found there are taken in, so that a worker finds its copies again after a restart.
+        ``None``: no L2, whatever its budget.
+    """
+
+    def __init__(self, memory: DeviceMemory, policy: TierPolicy, folder: Path | None = None, now: float = 0.0) -> None:
+        if folder is None and policy.budgets.get(Tier.L2, 0):
+            raise ValueError("a budget for L2 without a folder for its files")
+        self.memory = memory
+        self._index = TierIndex(policy)
+        self._files = BlockFiles(folder) if folder is not None else None
+        self._tensors: dict[Tier, dict[str, torch.Tensor]] = {Tier.L0: {}, Tier.L1: {}}
+        self._manifests: dict[str, KvManifest] = {}
+        self._lock = threading.RLock()
+        self._adopt(now)
+
+    def put(
+        self, block: Block, tensor: torch.Tensor, now: float, tier: Tier = Tier.L0, copy: Tier | None = None
+    ) -> None:
+        """Take in a copy of a block, of the layout's shape, from any device.
+
+        Parameters
+        ----------
+        copy
+            Tier of a second copy, for recovery; left out where that tier is full of blocks in use.
+
+        Raises
+        ------
+        NoRoom
+            Neither ``tier`` nor one below has room.
+        """
+        with self._lock:
+            try:
+                placed = self._index.put(block.key, tensor.nbytes, now, tier)
+            finally:
+                self._carry_out()
+            if placed is not None:
+                try:
+                    self._store(block.key, tensor, placed)
+                except OSError:
+                    self._discard(block.key)
+                    raise NoRoom(placed.name, tensor.nbytes, 0) from None
+            if copy is not None:
+                self._index.copy(block.key, copy)
+                self._carry_out()
+
+    def read(self, block: Block, now: float) -> torch.Tensor:
+        """The tensor of a block, in device or host memory as it lies; not to be changed. The block is touched.
+
+        Raises
+        ------
+        KvLost
+            It is not held, or its file is damaged (and then forgotten).
+        """
+        with self._lock:
+            if block.key not in self._index:
+                raise KvLost(f"block {block.key} is not held")
+            self._index.touch(block.key, now)
+            return self._load(block.key)
+
+    def match(self, blocks: Sequence[Block]) -> int:
+        """How many of the first blocks are held, in any tier."""
+        with self._lock:
+            return next((i for i, block in enumerate(blocks) if block.key not in self._index), len(blocks))
+
+    @contextmanager
+    def leased(self, blocks: Sequence[Block], now: float, *, promote: bool = True) -> Iterator[Sequence[Block]]:
+        """The longest held run of first blocks, kept from being dropped inside; brought up to L0 as far as there is
+        room if ``promote``."""
+        with self._lock:
+            held = blocks[: self.match(blocks)]
+            for block in held:
+                self._index.acquire(block.key)
+            # The deepest first: of a sequence that was used at once, the root is the last to go.
+            for block in reversed(held):
+                if block.key not in self._index:
+                    continue
+                if promote:
+                    self._index.promote(block.key, now)
+                    self._carry_out()
+                else:
+                    self._index.touch(block.key, now)
+            whole = self.match(held)  # a file may have turned out damaged on its way up
+            for block in held[whole:]:
+                self._index.release(block.key)
+            held = held[:whole]
+        try:
+            yield held
+        finally:
+            with self._lock:
+                for block in held:
+                    self._index.release(block.key)
+
+    def hold(self, manifest: KvManifest) -> None:
+        """Refer to all blocks of a sequence under its ``kv_id``, in place of what that referred to before.
+
+        Raises
+        ------
+        KvLost
+            One is not held; then nothing changes.
+        """
+        with self._lock:
+            for block in manifest.blocks:
+                if block.key not in self._index:
+                    raise KvLost(f"{manifest.kv_id}: block {block.key} is not held")
+            for block in manifest.blocks:
+                self._index.acquire(block.key)
+            self.forget(manifest.kv_id)
+            self._manifests[manifest.kv_id] = manifest
+
+    def forget(self, kv_id: str) -> None:
+        """The sequence refers to its blocks no longer; they stay as long as there is room. Nothing if unknown."""
+        with self._lock:
+            manifest = self._manifests.pop(kv_id, None)
+            for block in manifest.blocks if manifest else ():
+                self._index.release(block.key)
+
+    def manifest(self, kv_id: str) -> KvManifest | None:
+        with self._lock:
+            return self._manifests.get(kv_id)
+
+    def held(self) -> tuple[str, ...]:
+        """The ``kv_id`` of every sequence held."""
+        with self._lock:
+            return tuple(self._manifests)
+
+    def reserve(self, owner: str, size: int) -> None:
+        """Set bytes of L0 aside (``TierIndex.reserve``), moving blocks out of the way.
+
+        Raises
+        ------
+        NoRoom
+            It is full of what others have reserved.
+        """
+        with self._lock:
+            try:
+                self._index.reserve(owner, size)
+            finally:
+                self._carry_out()
+
+    def reserved(self, owner: str) -> int:
+        """Bytes that ``owner`` has reserved."""
+        with self._lock:
+            return self._index.reserved.get(owner, 0)
+
+    def sweep(self, now: float) -> None:
+        """Let cold blocks sink; to be called now and then."""
+        with self._lock:
+            self._index.sweep(now)
+            self._carry_out()
+
+    def tiers(self, block: Block) -> frozenset[Tier]:
+        with self._lock:
+            return self._index.tiers(block.key)
+
+    def use(self) -> KvUse:
+        with self._lock:
+            reserved = sum(self._index.reserved.values())
+            return KvUse(dict(self._index.used), reserved, self._index.free(Tier.L0))
+
+    def _adopt(self, now: float) -> None:
+        if self._files is None:
+            return
+        for key, size in self._files.sizes().items():
+            if self._index.free(Tier.L2) >= size:
+                self._index.put(key, size, now, Tier.L2)
+            else:
+                self._files.delete(key)
+
+    def _carry_out(self) -> None:
+        moves, self._index.moves = self._index.moves, []
+        lost: set[str] = set()
+        for move in moves:
+            if move.target is not None and move.key not in lost:
+                try:
+                    self._store(move.key, self._tensor(move.key, move.source), move.target)
+                except (KvLost, OSError):  # a damaged file, a full disk
+                    lost.add(move.key)
+            if move.drop:
+                self._remove(move.key, move.source)
+        for key in lost:
+            self._discard(key)
+
+    def _discard(self, key: str) -> None:
+        self._index.discard(key)
+        self._carry_out()
+
+    def _store(self, key: str, tensor: torch.Tensor, tier: Tier) -> None:
+        if tier is Tier.L0:
+            self._tensors[tier][key] = self.memory.to_device(tensor)
+        elif tier is Tier.L1:
+            self._tensors[tier][key] = self.memory.to_host(tensor)
+        elif self._files is not None:
+            on_host = self.memory.to_host(tensor) if tensor.is_cuda else tensor.contiguous()
+            self._files.write(key, on_host)
+
+    def _remove(self, key: str, tier: Tier) -> None:
+        if tier is not Tier.L2:
+            self._tensors[tier].pop(key, None)
+        elif self._files is not None:
+            self._files.delete(key)
+
+    def _tensor(self, key: str, tier: Tier) -> torch.Tensor:
+        if tier is not Tier.L2:
+            return self._tensors[tier][key]
+        if self._files is None:
+            raise KvLost(f"block {key}: no files are kept")
+        return self._files.read(key)
+
+    def _load(self, key: str) -> torch.Tensor:
+        """From the uppermost tier; a damaged file is forgotten."""
+        try:
+            return self._tensor(key, min(self._index.tiers(key)))
+        except KvLost:
+            self._discard(key)
+            raise
