@@ -160,14 +160,16 @@ class Plan:
 class NoPlan:
     """Why there is no plan: proven ``infeasible``, or ``unknown`` where the time ran out.
 
-    ``conflicts`` is a minimal set of constraints that cannot hold together, each with its rule, place,
-    the numbers (requested, used, capacity) and a sentence; empty where the status is unknown.
+    ``proof`` names what proved that, or the bound. ``conflicts`` is a minimal set of constraints that cannot hold
+    together, each with its rule, place, the numbers (requested, used, capacity) and a sentence; empty where the status
+    is unknown.
     """
 
     request: str
     cluster: str
     status: str
     bound: float | None
+    proof: str | None
     solver: str
     seconds: float
     note: str
@@ -187,7 +189,7 @@ class NoPlan:
             "makespan": None,
             "request": self.request,
             "cluster": self.cluster,
-            "proof": None,
+            "proof": self.proof,
             "note": self.note,
             "deadline": None,
             "termination": None,

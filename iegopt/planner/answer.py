@@ -28,8 +28,8 @@ def no_time(request: str, cluster: str, seconds: float) -> NoPlan:
     """The deadline came before anything could be solved."""
     note = "the deadline came before the request was compiled"
     return NoPlan(
-        request=request, cluster=cluster, status=str(Status.UNKNOWN), bound=None, solver="none", seconds=seconds,
-        note=note, tier=None, conflicts=(),
+        request=request, cluster=cluster, status=str(Status.UNKNOWN), bound=None, proof=None, solver="none",
+        seconds=seconds, note=note, tier=None, conflicts=(),
     )  # fmt: skip
 
 
@@ -42,6 +42,7 @@ def no_plan(compiled: Compiled, result: Result, seconds: float, explained: bool)
         cluster=compiled.cluster.spec.name,
         status=str(result.status),
         bound=in_seconds(result.bound),
+        proof=result.proof,
         solver=result.solver,
         seconds=seconds,
         note=result.note,

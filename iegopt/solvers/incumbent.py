@@ -19,9 +19,11 @@ from iegopt.solvers.evaluate import feasible, objective
 from iegopt.solvers.result import OPTIMALITY_GAP, Report, Result, Status, relative_gap, unheard
 from iegopt.solvers.timetable import timetable
 
-__all__ = ["Improvement", "Incumbent", "Report", "no_option", "of_restricted", "plans_only"]
+__all__ = ["NO_OPTION", "Improvement", "Incumbent", "Report", "no_option", "of_restricted", "plans_only"]
 
 Ints = npt.NDArray[np.int64]
+NO_OPTION = "no option"
+"""What proves that there is no plan where a stage has no option left."""
 SENTENCE = {
     Status.OPTIMAL: "proven optimal",
     Status.FEASIBLE: "stopped by a limit with a plan",
@@ -103,11 +105,11 @@ class Incumbent:
                 bound = min(bound, self.objective)
             return Improvement(seconds, self.choice, self.objective, bound, self.proof, self.start)
 
-    def infeasible(self, note: str, seconds: float, stats: Mapping[str, Any] | None = None) -> Result:
-        """The engine proved that there is no plan; a bug if one is at hand."""
+    def infeasible(self, proof: str, note: str, seconds: float, stats: Mapping[str, Any] | None = None) -> Result:
+        """``proof`` says that there is no plan; a bug if one is at hand."""
         if self.choice is not None:
             raise InternalError(f"{self._solver} claims infeasibility of a problem that has a feasible plan")
-        return Result(Status.INFEASIBLE, None, None, None, None, self._solver, seconds, note, stats or {})
+        return Result(Status.INFEASIBLE, None, None, None, proof, self._solver, seconds, note, stats or {})
 
     def result(self, seconds: float, stats: Mapping[str, Any] | None = None, note: str | None = None) -> Result:
         """The best plan and bound as a result: optimal where they are within the gap of a proof."""

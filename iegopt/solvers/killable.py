@@ -5,8 +5,9 @@ the process. The child streams every better plan and bound, so that what it had 
 Plans are checked again and priced on this side of the pipe.
 
 One idle child is kept warm per process (starting one costs the import of an engine, about half a second and more on a
-busy machine); calls from several threads at once get children of their own. A time limit includes that start. A child
-that is still importing when the limit comes is not killed but kept for the next call, and one that is killed leaves a
+busy machine); calls from several threads at once get children of their own. A time limit includes that start. A limit
+that is shorter than the start of a process alone is refused at once, and the start comes after it. A child that is
+still importing when the limit comes is not killed but kept for the next call, and one that is killed leaves a
 successor, which imports at once: calls with short limits get their answers as soon as an engine is ready.
 
 Children are started as ``python -m iegopt.solvers.worker``, not through ``multiprocessing``, so that a user's script
@@ -34,6 +35,7 @@ import numpy.typing as npt
 import iegopt
 from iegopt.errors import BackendError
 from iegopt.problem.arrays import Problem
+from iegopt.solvers.clock import pressure
 from iegopt.solvers.incumbent import Incumbent
 from iegopt.solvers.result import Params, Result, unheard
 from iegopt.solvers.worker import Job, Preparation, read_message, write_message
@@ -46,6 +48,8 @@ GRACE = 0.5
 """Seconds after the limit until the child is killed, at most."""
 
 
+_SPAWN = 0.02
+"""Seconds that the start of a process may keep this one from its work: it is copied for it, page tables and all."""
 _STARTING = "the time limit came while the engine was still being loaded, which goes on for the next call"
 
 
@@ -86,6 +90,9 @@ def run_killable(
     best = Incumbent(problem, solver, hint, params.report)
     grace = grace_for(params.time_limit) if grace is None else grace
     until = None if params.time_limit is None else began + params.time_limit + grace
+    if params.time_limit is not None and params.time_limit < _SPAWN * pressure() and not _idle:
+        _start_later(function, params.time_limit + _SPAWN)
+        return best.result(time.monotonic() - began, note=_STARTING)
     child = _take()
     bare = dataclasses.replace(params, log=None, report=unheard)
     job = Job(
@@ -229,6 +236,7 @@ class Child:
 _idle: list[Child] = []
 _busy: set[Child] = set()
 _lock = threading.Lock()
+_later: threading.Timer | None = None
 
 
 def _take() -> Child:
@@ -285,8 +293,23 @@ def _start_successor(function: str) -> None:
             _idle.append(child)
 
 
+def _start_later(function: str, seconds: float) -> None:
+    """``_start_successor`` in so many seconds, where that is not to come yet."""
+    global _later
+    with _lock:
+        if _later is None or not _later.is_alive():
+            _later = threading.Timer(seconds, _start_successor, (function,))
+            _later.daemon = True
+            _later.start()
+
+
 def stop_children() -> None:
     """Kill every child of this process, idle or busy; the next run starts a new one."""
+    with _lock:
+        later = _later
+    if later is not None:
+        later.cancel()
+        later.join()
     with _lock:
         children = [*_idle, *_busy]
         _idle.clear()
@@ -297,8 +320,8 @@ def stop_children() -> None:
 
 def _forget_children() -> None:
     """After a fork the children belong to the other process."""
-    global _lock
-    _lock = threading.Lock()
+    global _lock, _later
+    _lock, _later = threading.Lock(), None
     _idle.clear()
     _busy.clear()
 

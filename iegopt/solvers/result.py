@@ -94,7 +94,7 @@ class Result:
     objective, bound
         Ticks; ``bound`` is a proven lower bound, ``None`` where nothing is proven.
     proof
-        Name of what proved the bound, ``None`` without one.
+        Name of what proved the bound, or that there is no plan; ``None`` without either.
     note
         One sentence on how it ended, e.g. why a solver does not apply.
     start (V,)
@@ -124,6 +124,8 @@ class Result:
             raise ValueError(f"status {self.status} with a plan")
         if self.status is Status.INFEASIBLE and self.bound is not None:
             raise ValueError(f"status {self.status} with a bound")
+        if self.status is Status.INFEASIBLE and not self.proof:
+            raise ValueError(f"status {self.status} without a proof")
         if self.choice is None and self.start is not None:
             raise ValueError("start times without a plan")
         if self.objective is not None and self.bound is not None and self.bound > self.objective:

@@ -78,7 +78,7 @@ def solve_separable(problem: Problem, params: Params, hint: Ints | None, clock: 
         steps.append(_engine(problem, _survivors(problem, prices, best), best, params, clock, 1.0, whole=True))
     note = "; ".join(steps)
     if best.choice is None and steps[-1] == _NONE:
-        return best.infeasible(note, clock.seconds)
+        return best.infeasible("HiGHS", note, clock.seconds)
     return best.result(clock.seconds, note=note)
 
 

@@ -73,7 +73,9 @@ def test_conflicts_are_numbered(capsys: pytest.CaptureFixture[str]) -> None:
         {"rule": "affinity", "sentence": "a and b have to be on one and the same site", "minimal": True},
     ]
     for number in (1, 2):
-        answer = NoPlan("r", "lab", "infeasible", None, "auto", 0.01, "", None, tuple(conflicts[:number]))
+        answer = NoPlan(
+            "r", "lab", "infeasible", None, "counting memory", "auto", 0.01, "", None, tuple(conflicts[:number])
+        )
         show(*render_no_plan(answer))
         lines = capsys.readouterr().out.splitlines()
         assert lines[0] == "infeasible  r on lab"
@@ -83,9 +85,13 @@ def test_conflicts_are_numbered(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_unknown_has_no_conflicts(capsys: pytest.CaptureFixture[str]) -> None:
-    show(*render_no_plan(NoPlan("r", "lab", "unknown", 1.5, "auto", 2.0, "stopped by the deadline", None, ())))
+    show(
+        *render_no_plan(
+            NoPlan("r", "lab", "unknown", 1.5, "capacity prices", "auto", 2.0, "stopped by the deadline", None, ())
+        )
+    )
     assert capsys.readouterr().out.splitlines() == [
-        "unknown  r on lab", "bound 1.5 s · solver auto, 2 s", "stopped by the deadline",
+        "unknown  r on lab", "bound 1.5 s · proved by capacity prices · solver auto, 2 s", "stopped by the deadline",
     ]  # fmt: skip
 
 

@@ -85,7 +85,7 @@ def test_a_hint_proves_that_infeasible_is_a_bug(
     monkeypatch: pytest.MonkeyPatch, problem: Problem, truth: Result
 ) -> None:
     with pytest.raises(InternalError, match="infeasible, but the hint"):
-        told(monkeypatch, problem, replace(unknown(truth), status=Status.INFEASIBLE), truth.choice)
+        told(monkeypatch, problem, replace(unknown(truth), status=Status.INFEASIBLE, proof="claimed"), truth.choice)
 
 
 def test_a_hint_below_the_bound_shows_a_bug(monkeypatch: pytest.MonkeyPatch, problem: Problem, truth: Result) -> None:
@@ -180,3 +180,26 @@ def test_a_stage_without_options_has_no_plan_wherever_it_stands(where: int, exte
                 status = api.solve(empty_problem, name, Params(time_limit=limit)).status
                 assert status is Status.INFEASIBLE or (limit == 0.0 and status is Status.UNKNOWN)
     assert [conflict.rule for conflict in find_conflict(empty_problem)] == ["options"]
+
+
+@pytest.mark.parametrize("name", api.SOLVERS)
+def test_every_solver_names_what_proved_that_there_is_no_plan(name: str) -> None:
+    document = random_instance(3, stages=2, memory="slack", extensions=False)
+    problem = to_problem(parse_instance(document))
+    needed = int(problem.options.share.max())
+    problem = replace(problem, capacity=np.full_like(problem.capacity, needed), affinities=())  # each alone fits
+    share = np.full_like(problem.options.share, needed)
+    ptr = problem.options.ptr
+    site = np.full_like(problem.options.site, int(problem.options.site[0]))
+    crowded = replace(problem, options=replace(problem.options, share=share, site=site))
+    assert np.diff(ptr).min() > 0
+    if api.SOLVERS[name].supports(crowded) is None:
+        result = api.solve(crowded, name, Params(time_limit=20.0))
+        assert (result.status, bool(result.proof)) == (
+            (Status.INFEASIBLE, True) if api.SOLVERS[name].exact else (Status.UNKNOWN, result.proof is not None)
+        )
+
+
+def test_infeasible_without_a_proof_is_no_result(truth: Result) -> None:
+    with pytest.raises(ValueError, match="without a proof"):
+        replace(unknown(truth), status=Status.INFEASIBLE)

@@ -19,6 +19,7 @@ from iegopt.errors import BackendError
 from iegopt.problem.families import generate
 from iegopt.solvers import killable
 from iegopt.solvers.api import load_engine, solve
+from iegopt.solvers.clock import pressure
 from iegopt.solvers.cpsat import CpSat
 from iegopt.solvers.evaluate import objective
 from iegopt.solvers.killable import run_killable, stop_children
@@ -117,7 +118,7 @@ def test_the_warm_child_is_used_again_and_the_limit_counts_from_the_call() -> No
 
 
 def test_calls_with_short_limits_are_answered_once_the_engine_is_there() -> None:
-    result = run("answers", limit=0.001)
+    result = run("answers", limit=1.5 * killable._SPAWN * pressure())
     assert result.status is Status.UNKNOWN
     assert "still being loaded" in result.note
     pid = killable._idle[0].process.pid
@@ -222,3 +223,24 @@ def test_no_process_outlives_a_script_without_a_main_guard(end: str, tmp_path: P
 
 def test_a_wait_beyond_all_clocks_is_as_long_as_they_allow() -> None:
     assert run("answers", 1e300, grace=1e300).status is Status.UNKNOWN
+
+
+def test_a_limit_shorter_than_the_start_of_a_process_is_kept_and_the_engine_is_there_later() -> None:
+    """No process is started while such a limit runs; the one that comes after it serves the next call."""
+    refused = run("answers", limit=0.001)
+    assert (refused.status, killable._idle) == (Status.UNKNOWN, [])
+    assert "still being loaded" in refused.note
+    assert killable._later is not None
+    killable._later.join(10)
+    assert killable._later.finished.is_set()
+    (child,) = killable._idle
+    assert run("answers", limit=60.0).note.split()[0] == str(child.process.pid)
+    assert killable._idle == [child]
+
+
+def test_a_process_that_is_to_start_later_does_not_once_all_are_stopped() -> None:
+    run("answers", limit=0.01)
+    stop_children()
+    assert killable._later is not None
+    assert killable._later.finished.is_set()
+    assert killable._idle == []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from importlib.machinery import ModuleSpec
 from typing import Any, Literal
 
 import numpy as np
@@ -107,8 +108,8 @@ def test_a_missing_pulp_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_pulp_4_without_cbc_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(backends, "version", lambda name: "4.2.0")
-    monkeypatch.setattr(backends, "find_spec", lambda name: None if name == "cbcbox" else name)
+    bare = ModuleSpec("pulp", None, is_package=True)  # its folder holds no solvers
+    monkeypatch.setattr(backends, "find_spec", lambda name: None if name == "cbcbox" else bare)
     monkeypatch.setattr("shutil.which", lambda name: None)
     assert backends.missing("CBC") == "CBC is not installed: pip install 'pulp[cbc]'"
     assert backends.missing("HiGHS") is None

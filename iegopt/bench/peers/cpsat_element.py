@@ -11,7 +11,7 @@ import numpy.typing as npt
 from iegopt.bench.engine import not_additive
 from iegopt.bench.peers.tables import Tables, too_many_pairs
 from iegopt.problem.arrays import Problem
-from iegopt.solvers.incumbent import Incumbent, Report, no_option
+from iegopt.solvers.incumbent import NO_OPTION, Incumbent, Report, no_option
 from iegopt.solvers.result import Params, Result
 
 __all__ = ["CpSatElement"]
@@ -39,7 +39,7 @@ class CpSatElement:
         best = Incumbent(problem, "cpsat-element", hint, report)
         empty = no_option(problem)
         if empty is not None:
-            return best.infeasible(empty, time.perf_counter() - began)
+            return best.infeasible(NO_OPTION, empty, time.perf_counter() - began)
         tables = Tables.of(problem)
         model = cp_model.CpModel()
         index: list[Any] = []
@@ -79,7 +79,7 @@ class CpSatElement:
         status = solver.solve(model, Watch())
         seconds = time.perf_counter() - began
         if status == cp_model.INFEASIBLE:
-            return best.infeasible("CP-SAT proved that no placement keeps every constraint", seconds)
+            return best.infeasible("CP-SAT", "CP-SAT proved that no placement keeps every constraint", seconds)
         if status in (cp_model.OPTIMAL, cp_model.FEASIBLE):
             best.offer(tables.choice([int(solver.value(variable)) for variable in index]))
         best.raise_bound(int(solver.best_objective_bound) * tables.unit, "CP-SAT")

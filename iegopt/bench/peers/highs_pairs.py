@@ -17,7 +17,7 @@ import numpy.typing as npt
 from iegopt.bench.engine import not_additive
 from iegopt.bench.peers.tables import Tables, too_many_pairs
 from iegopt.problem.arrays import Problem
-from iegopt.solvers.incumbent import Incumbent, Report, no_option
+from iegopt.solvers.incumbent import NO_OPTION, Incumbent, Report, no_option
 from iegopt.solvers.result import Params, Result
 
 __all__ = ["HighsPairs"]
@@ -49,7 +49,7 @@ class HighsPairs:
         best = Incumbent(problem, f"highs-{self.form}", hint, report)
         empty = no_option(problem)
         if empty is not None:
-            return best.infeasible(empty, time.perf_counter() - began)
+            return best.infeasible(NO_OPTION, empty, time.perf_counter() - began)
         tables = Tables.of(problem)
         programme = _Programme(tables, self.form)
         ticks = tables.unit / programme.scale
@@ -80,7 +80,7 @@ class HighsPairs:
         seconds = time.perf_counter() - began
         info, status = highs.getInfo(), highs.getModelStatus()
         if status == highspy.HighsModelStatus.kInfeasible:
-            return best.infeasible("HiGHS proved that no placement keeps every constraint", seconds)
+            return best.infeasible("HiGHS", "HiGHS proved that no placement keeps every constraint", seconds)
         if info.primal_solution_status == highspy.SolutionStatus.kSolutionStatusFeasible:
             best.offer(tables.choice(programme.chosen(np.asarray(highs.getSolution().col_value))))
         _raise_bound(best, info.mip_dual_bound, ticks)

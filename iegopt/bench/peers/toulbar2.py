@@ -17,7 +17,7 @@ from iegopt.bench.engine import not_additive
 from iegopt.bench.peers.tables import Tables, too_many_pairs
 from iegopt.problem.arrays import Problem
 from iegopt.solvers.evaluate import objective
-from iegopt.solvers.incumbent import Incumbent, Report, no_option
+from iegopt.solvers.incumbent import NO_OPTION, Incumbent, Report, no_option
 from iegopt.solvers.result import Params, Result
 
 __all__ = ["Toulbar2"]
@@ -46,7 +46,7 @@ class Toulbar2:
         best = Incumbent(problem, "toulbar2", hint, report)
         empty = no_option(problem)
         if empty is not None:
-            return best.infeasible(empty, time.perf_counter() - began)
+            return best.infeasible(NO_OPTION, empty, time.perf_counter() - began)
         tables = Tables.of(problem)
         worst = sum(int(row.max()) for row in tables.unary) + sum(int(pair.cost.max()) for pair in tables.pairs)
         top = worst + 1 if best.objective is None else -(-best.objective // tables.unit)
@@ -73,7 +73,7 @@ class Toulbar2:
         if solved is not None:
             best.offer(tables.choice([int(i) for i in solved[0]]))
         elif complete and best.choice is None:
-            return best.infeasible("toulbar2 proved that no placement keeps every constraint", seconds)
+            return best.infeasible("toulbar2", "toulbar2 proved that no placement keeps every constraint", seconds)
         bound = network.GetDDualBound()
         if complete and best.choice is not None:
             best.raise_bound(objective(problem, best.choice), "toulbar2")

@@ -18,7 +18,7 @@ from iegopt.solvers.cpsat.moments import peak_memory
 from iegopt.solvers.cpsat.objective import Objective, minimise
 from iegopt.solvers.cpsat.timing import Timing
 from iegopt.solvers.cpsat.variables import Variables
-from iegopt.solvers.incumbent import Incumbent, Report, no_option
+from iegopt.solvers.incumbent import NO_OPTION, Incumbent, Report, no_option
 from iegopt.solvers.loads import device_loads, latest_finish, shared_weights
 from iegopt.solvers.result import Params, Result, unheard
 from iegopt.solvers.surcharges import allowed_of, edge_terms
@@ -40,7 +40,7 @@ def run(problem: Problem, params: Params, hint: Ints | None, report: Report = un
     best = Incumbent(problem, "cpsat", hint, report)
     empty = no_option(problem)
     if empty is not None:
-        return best.infeasible(empty, time.perf_counter() - began)
+        return best.infeasible(NO_OPTION, empty, time.perf_counter() - began)
     model = _formulate(problem)
     variables, priced = model.variables, model.priced
     best.raise_bound(priced.least, "cheapest options")
@@ -62,7 +62,7 @@ def run(problem: Problem, params: Params, hint: Ints | None, report: Report = un
     if status == cp_model.MODEL_INVALID:
         raise BackendError(f"CP-SAT refused the model: {variables.model.validate()}")
     if status == cp_model.INFEASIBLE:
-        return best.infeasible("CP-SAT proved that no placement keeps every constraint", seconds, stats)
+        return best.infeasible("CP-SAT", "CP-SAT proved that no placement keeps every constraint", seconds, stats)
     if status in (cp_model.OPTIMAL, cp_model.FEASIBLE):
         best.offer(_choice(variables, solver.boolean_value), model.start(solver.value))
     best.raise_bound(_bound(solver, priced), "CP-SAT")

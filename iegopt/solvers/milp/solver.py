@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from iegopt.problem.arrays import NO_LIMIT, Problem
 from iegopt.solvers.evaluate import device_load
-from iegopt.solvers.incumbent import Incumbent, Report, no_option
+from iegopt.solvers.incumbent import NO_OPTION, Incumbent, Report, no_option
 from iegopt.solvers.loads import device_loads, latest_finish, shared_weights
 from iegopt.solvers.milp import constraints
 from iegopt.solvers.milp.backends import Engine, solve
@@ -42,7 +42,7 @@ def _run(engine: Engine, name: str, problem: Problem, params: Params, hint: Ints
     best = Incumbent(problem, name, hint, report)
     empty = no_option(problem)
     if empty is not None:
-        return best.infeasible(empty, time.perf_counter() - began)
+        return best.infeasible(NO_OPTION, empty, time.perf_counter() - began)
     variables, priced = _formulate(problem)
     best.raise_bound(priced.least, "cheapest options")
     if best.objective is not None:
@@ -65,7 +65,7 @@ def _run(engine: Engine, name: str, problem: Problem, params: Params, hint: Ints
         answer = solve(engine, variables, priced, left, params.threads, params.seed, watch)
         seconds = time.perf_counter() - began
         if answer.infeasible and best.objective is None:
-            return best.infeasible(f"{engine} proved that no placement keeps every constraint", seconds, stats)
+            return best.infeasible(engine, f"{engine} proved that no placement keeps every constraint", seconds, stats)
         if answer.bound is not None and not answer.infeasible:
             best.raise_bound(priced.bound_ticks(answer.bound), engine)
         if params.log is not None:

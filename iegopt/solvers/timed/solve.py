@@ -18,7 +18,7 @@ from iegopt.solvers.cpsat import CpSat
 from iegopt.solvers.exact.elimination import eliminate
 from iegopt.solvers.exact.relaxation import Relaxation, relaxation
 from iegopt.solvers.exact.tree import relaxed_result
-from iegopt.solvers.incumbent import no_option, of_restricted
+from iegopt.solvers.incumbent import NO_OPTION, no_option, of_restricted
 from iegopt.solvers.killable import run_killable
 from iegopt.solvers.result import OPTIMALITY_GAP, Params, Result, Status, relative_gap
 from iegopt.solvers.search.quick import quick_plan
@@ -72,7 +72,7 @@ def solve_timed(
     """
     empty = no_option(problem)
     if empty is not None:
-        return Result(Status.INFEASIBLE, None, None, None, "no option", solver, clock.seconds, empty)
+        return Result(Status.INFEASIBLE, None, None, None, NO_OPTION, solver, clock.seconds, empty)
     start = Start(problem, params, clock, walks=search)
     if start.best.broken > 0:
         late = start.bound.late()
@@ -208,7 +208,7 @@ def _with_engine(relaxed: Relaxation, bound: MakespanBound, done: Result, params
     if found.status is Status.INFEASIBLE:
         if choice is not None:
             raise InternalError(f"cpsat calls infeasible what has a plan of {value}")
-        return Result(Status.INFEASIBLE, None, None, None, None, done.solver, clock.seconds, note)
+        return Result(Status.INFEASIBLE, None, None, None, found.proof, done.solver, clock.seconds, note)
     if found.choice is not None and found.objective is not None and (value is None or found.objective < value):
         choice, value, start = kept[found.choice], found.objective, found.start
     least, proof = done.bound, done.proof
