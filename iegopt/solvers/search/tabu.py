@@ -35,6 +35,10 @@ _RUN = 5
 _CHEAPER, _DEARER = 0.8, 1.25
 _PRICE_RANGE = 1e3
 """How far the price may leave what it started with, either way."""
+_TENURE = 3, 8
+"""Steps for which a stage stays, at least, and what they stay below; as many as a quarter to a half of the stages took
+ten to a hundred times the steps to the best plans of quadratic assignment (GQAP), and came less far where memory is
+tight."""
 _STALL = 5
 """Steps per stage without a better plan of its own, until a search is thrown elsewhere."""
 _FROM_BEST = 0.25
@@ -187,8 +191,7 @@ class TabuSearch:
         return np.asarray((delta < aim) & (overload <= 1e-12 - now))
 
     def _tenure(self) -> int:
-        V = self._small.V
-        return int(self._rng.integers(V // 4 + 3, V // 2 + 8))
+        return int(self._rng.integers(*_TENURE))
 
     def _swing(self, feasible: bool) -> None:
         """Overload is cheaper after some feasible plans in a row, dearer after some infeasible ones."""
