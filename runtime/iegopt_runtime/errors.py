@@ -8,15 +8,16 @@
     └── RuntimeFault
         ├── NoRoom            a byte budget is full: of weights, of KV, of a tier
         ├── KvLost            KV that was counted on is nowhere to be had
-        └── TransferError     a peer that is gone, does not prove the secret, or sends what it should not
-
+        ├── TransferError     a peer that is gone, does not prove the secret, or sends what it should not
+        ├── WireError         bytes that are no frame: broken, too long, not a map
+        └── Refused           the other side does not take us: protocol version, secret
 """
 
 from __future__ import annotations
 
 from iegopt.errors import IegoptError, InputError
 
-__all__ = ["KvLost", "ModelError", "NoRoom", "RuntimeFault", "TransferError"]
+__all__ = ["KvLost", "ModelError", "NoRoom", "Refused", "RuntimeFault", "TransferError", "WireError"]
 
 
 class ModelError(InputError):
@@ -51,3 +52,11 @@ class KvLost(RuntimeFault):
 
 class TransferError(RuntimeFault):
     """A transfer did not come to its end; nothing of it was kept."""
+
+
+class WireError(RuntimeFault):
+    """Bytes that are no frame of this protocol."""
+
+
+class Refused(RuntimeFault):
+    """The handshake failed; the message says which side expected what."""

@@ -1,0 +1,1 @@
+"""Frames, handshake and connections: the one seam of network I/O."""

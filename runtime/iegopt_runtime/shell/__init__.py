@@ -1,0 +1,1 @@
+"""The imperative shell around ``iegopt.control``: sockets, clock, journal, planner."""

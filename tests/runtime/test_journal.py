@@ -1,0 +1,79 @@
+"""The journal: what was appended is there again, whoever was killed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from iegopt.errors import InputError
+from iegopt_runtime.shell.journal import Journal
+
+EVENTS = [{"type": "Ticked", "at": float(n), "body": b"\x00" * n} for n in range(5)]
+
+
+def test_events_come_back_in_order(tmp_path: Path) -> None:
+    with Journal(tmp_path / "j") as journal:
+        journal.append(EVENTS[:2])
+        journal.append(EVENTS[2:])
+    with Journal(tmp_path / "j", durable=True) as journal:
+        assert list(journal.replay()) == EVENTS
+        assert len(journal) == 5
+        journal.restart(EVENTS[4:])
+    with Journal(tmp_path / "j") as journal:
+        assert list(journal.replay()) == EVENTS[4:]
+
+
+def test_one_controller_at_a_time(tmp_path: Path) -> None:
+    with Journal(tmp_path / "j"), pytest.raises(InputError, match="another controller holds this journal"):
+        Journal(tmp_path / "j")
+    Journal(tmp_path / "j").close()
+
+
+_WRITER = """
+import sys
+from pathlib import Path
+from iegopt_runtime.shell.journal import Journal
+journal = Journal(Path(sys.argv[1]))
+n = 0
+while True:
+    journal.append([{"n": n}, {"n": n + 1}])
+    n += 2
+    print(n, flush=True)
+"""
+
+
+def test_a_killed_writer_loses_nothing_it_has_told(tmp_path: Path) -> None:
+    writer = subprocess.Popen([sys.executable, "-c", _WRITER, str(tmp_path / "j")], stdout=subprocess.PIPE, text=True)
+    assert writer.stdout is not None
+    told = [int(writer.stdout.readline()) for _ in range(20)]
+    os.kill(writer.pid, signal.SIGKILL)
+    rest = writer.stdout.read().split()
+    writer.wait()
+    writer.stdout.close()
+    last = max([*told, *(int(n) for n in rest[:-1])])
+    with Journal(tmp_path / "j") as journal:
+        events = list(journal.replay())
+    assert events == [{"n": n} for n in range(len(events))]
+    assert len(events) >= last
+    assert len(events) % 2 == 0
+
+
+def test_other_files_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "text").write_text("not a database, but long enough to be looked at " * 50)
+    with pytest.raises(InputError, match="expected a journal"):
+        Journal(tmp_path / "text")
+    with pytest.raises(InputError, match="cannot write there"):
+        Journal(tmp_path / "missing" / "j")
+    with Journal(tmp_path / "j") as journal:
+        journal._db.execute("PRAGMA user_version=7")
+    with pytest.raises(InputError, match="a journal of version 7: expected 1"):
+        Journal(tmp_path / "j")
+    with Journal(tmp_path / "broken") as journal:
+        journal._db.execute("INSERT INTO event (body) VALUES (x'c1')")
+        with pytest.raises(InputError, match="the journal is damaged"):
+            list(journal.replay())

@@ -1,0 +1,174 @@
+"""The tool role: what it answers, and that a bad tool costs nobody but the one who called it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import Coroutine
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from iegopt.errors import SpecError
+from iegopt_runtime.processes import RUN_VARIABLE, end_run, of_run
+from iegopt_runtime.workers.executor import StageFailed
+from iegopt_runtime.workers.tool import ToolExecutor
+from iegopt_runtime.workers.tool_registry import read_tools
+
+
+class _Attempt:
+    request_id, stage, number = "r", "tool-1", 1
+
+    def progress(self, offset: int, tokens: list[int], text: str) -> None: ...
+
+    def waiting(self, resource: str) -> None: ...
+
+    def resumed(self) -> None: ...
+
+
+def python(name: str, **more: Any) -> dict[str, Any]:
+    return {"python": f"tools_of_tests:{name}", **more}
+
+
+TOOLS = {
+    **{
+        name: python(name)
+        for name in ("add", "echo", "later", "fail", "leave", "crash", "binary", "strange", "counted")
+    },
+    "hang": python("hang", timeout="300ms"),
+    "flood": python("flood", output="1kB"),
+    "second_time": python("second_time", retries=1),
+    "missing": {"python": "tools_of_tests:nothing_here"},
+    "words": {"command": ["printf", "%s|", "{text}"]},
+    "cat": {"command": ["cat"]},
+    "sleep": {"command": ["sh", "-c", "sleep 60 & wait"], "timeout": "300ms"},
+    "yes": {"command": ["yes"], "output": "10kB"},
+    "bytes": {"command": ["printf", r"\377\376"]},
+    "false": {"command": ["sh", "-c", "echo out of paper >&2; exit 4"]},
+    "nowhere": {"command": ["no-such-command-here"]},
+}
+
+
+@pytest.fixture(autouse=True)
+def _own_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(Path(__file__).parent))
+    monkeypatch.setenv(RUN_VARIABLE, f"test-{os.getpid()}")
+
+
+def run(*calls: dict[str, Any]) -> list[Any]:
+    """Results of calls made at once, exceptions as values; nothing may be left running."""
+
+    async def all_of_them() -> list[Any]:
+        executor = ToolExecutor(read_tools(TOOLS))
+        try:
+            work: list[Coroutine[Any, Any, Any]] = [executor.run("tool", call, _Attempt()) for call in calls]
+            return await asyncio.gather(*work, return_exceptions=True)
+        finally:
+            await executor.close()
+
+    results = asyncio.run(all_of_them())
+    assert of_run(f"test-{os.getpid()}") == []
+    return results
+
+
+def call(name: str, key: str | None = None, **arguments: Any) -> dict[str, Any]:
+    return {"name": name, "arguments": arguments, "key": key}
+
+
+@pytest.mark.parametrize(
+    ("asked", "content"),
+    [
+        (call("add", a=2, b=3), "5"),
+        (call("echo", text="grün"), "grün"),
+        (call("later", text="x"), "x"),
+        (call("words", text="two words; $HOME"), "two words; $HOME|"),
+        (call("cat", a=1), '{"a": 1}'),
+    ],
+)
+def test_a_call_is_answered(asked: dict[str, Any], content: str) -> None:
+    (result,) = run(asked)
+    assert result == {"content": content, "truncated": False, "cached": False, "tries": 1}
+
+
+@pytest.mark.parametrize(
+    ("asked", "cause", "words"),
+    [
+        (call("fail", message="no such city"), "error", "raised ValueError: no such city"),
+        (call("add", a=1), "error", "missing 1 required positional argument: 'b'"),
+        (call("leave"), "error", "raised SystemExit: 3"),
+        (call("crash"), "error", "ended its process"),
+        (call("binary"), "error", "256 bytes that are no text"),
+        (call("strange"), "error", "returned a object that is neither text nor JSON"),
+        (call("hang"), "timeout", "did not answer within 0.3 s"),
+        (call("sleep"), "timeout", "did not answer within 0.3 s"),
+        (call("bytes"), "error", "2 bytes that are no text"),
+        (call("false"), "error", "ended with code 4: out of paper"),
+        (call("nowhere"), "refused", "no-such-command-here cannot be started"),
+        (call("missing"), "refused", "cannot be loaded from tools_of_tests:nothing_here"),
+        (call("words"), "refused", "argument text is missing"),
+        (call("unknown"), "refused", "no tool is called 'unknown': registered here are add, binary"),
+    ],
+)
+def test_a_bad_tool_is_told_and_others_are_answered(asked: dict[str, Any], cause: str, words: str) -> None:
+    failure, good = run(asked, call("add", a=1, b=1))
+    assert isinstance(failure, StageFailed)
+    assert failure.cause == cause
+    assert words in str(failure)
+    assert good["content"] == "2"
+
+
+@pytest.mark.parametrize(("asked", "size"), [(call("flood", size=1000), 1000), (call("yes"), 10_000)])
+def test_a_flood_is_cut_off_at_the_limit(asked: dict[str, Any], size: int) -> None:
+    begun = time.monotonic()
+    (result,) = run(asked)
+    assert result["truncated"]
+    assert len(result["content"].encode()) == size
+    assert time.monotonic() - begun < 30
+
+
+def test_a_transient_failure_is_tried_again(tmp_path: Path) -> None:
+    (result,) = run(call("second_time", file=str(tmp_path / "n")))
+    assert (result["content"], result["tries"]) == ("now it is", 2)
+
+
+def test_one_key_is_called_once_even_at_once(tmp_path: Path) -> None:
+    file = str(tmp_path / "n")
+    first, second = run(call("counted", "k", file=file), call("counted", "k", file=file))
+    assert [first["content"], second["content"]] == ["1", "1"]
+    assert sorted([first["cached"], second["cached"]]) == [False, True]
+    (other,) = run(call("counted", "other", file=file))
+    assert other["content"] == "2"
+
+
+@pytest.mark.parametrize(
+    ("entry", "words"),
+    [
+        ({}, "expected exactly one of python and command"),
+        ({"python": "no colon"}, "python"),
+        ({"command": []}, "command"),
+        ({"python": "a:b", "timeout": "0s"}, "timeout 0s: expected more"),
+        ({"python": "a:b", "tiemout": "1s"}, "timeout"),
+    ],
+)
+def test_a_bad_entry_is_refused_where_it_stands(entry: dict[str, Any], words: str) -> None:
+    with pytest.raises(SpecError, match=r"tools\.search") as caught:
+        read_tools({"search": entry})
+    assert words in str(caught.value)
+
+
+def test_a_run_is_ended_with_all_that_it_started() -> None:
+    name = f"test-{os.getpid()}"
+
+    async def started_and_ended() -> None:
+        shell = await asyncio.create_subprocess_exec("sh", "-c", "sleep 60 & sleep 60", start_new_session=True)
+        async with asyncio.timeout(20):
+            while len(of_run(name)) < 3:
+                await asyncio.sleep(0.01)
+            assert len(set(end_run(name))) >= 3
+            await shell.wait()
+            while of_run(name):
+                await asyncio.sleep(0.01)
+
+    asyncio.run(started_and_ended())
