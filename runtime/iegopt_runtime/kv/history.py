@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Literal
 
-__all__ = ["BLOCK_TOKENS", "Segment", "appended", "fast", "length", "passes", "read_segments"]
+__all__ = ["BLOCK_TOKENS", "Segment", "appended", "fast", "length", "passes", "read_segments", "split"]
 
 BLOCK_TOKENS = 64
 
@@ -66,6 +66,17 @@ def passes(segments: Iterable[Segment], block_tokens: int = BLOCK_TOKENS) -> lis
             ends.append(stop)
         at = stop
     return ends
+
+
+def split(segments: Iterable[Segment], at: int) -> tuple[tuple[Segment, ...], tuple[Segment, ...]]:
+    """The history of the first ``at`` tokens, and of those after. At the end of a pass this changes no pass."""
+    before: list[Segment] = []
+    after: list[Segment] = []
+    for kind, tokens in segments:
+        first = max(0, min(tokens, at - length(before)))
+        before += [(kind, first)] if first else []
+        after += [(kind, tokens - first)] if tokens > first else []
+    return tuple(before), tuple(after)
 
 
 def fast(segments: tuple[Segment, ...]) -> tuple[Segment, ...]:

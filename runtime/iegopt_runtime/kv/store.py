@@ -7,9 +7,9 @@ time of every use is given by the caller.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -84,6 +84,34 @@ class KvStore:
             if copy is not None:
                 self._index.copy(block.key, copy)
                 self._carry_out()
+
+    def save(
+        self,
+        manifest: KvManifest,
+        tensor: Callable[[Block], torch.Tensor],
+        now: float,
+        tier: Tier = Tier.L0,
+        copy: Tier | None = None,
+    ) -> KvManifest:
+        """Take in the blocks of a sequence and hold them under its ``kv_id``; blocks held already are kept as they are.
+
+        Returns
+        -------
+        KvManifest
+            What of it is held: all, or the blocks before the first that found no room.
+        """
+        with self._lock:
+            kept: list[Block] = []
+            try:
+                for block in manifest.blocks:
+                    self.put(block, tensor(block), now, tier, copy)
+                    self._index.acquire(block.key)
+                    kept.append(block)
+            except NoRoom:
+                pass
+            self.forget(manifest.kv_id)
+            self._manifests[manifest.kv_id] = replace(manifest, blocks=tuple(kept))
+            return self._manifests[manifest.kv_id]
 
     def read(self, block: Block, now: float) -> torch.Tensor:
         """The tensor of a block, in device or host memory as it lies; not to be changed. The block is touched.
@@ -183,6 +211,10 @@ class KvStore:
         """Bytes that ``owner`` has reserved."""
         with self._lock:
             return self._index.reserved.get(owner, 0)
+
+    def budget(self, tier: Tier) -> int:
+        """Bytes that the tier may take."""
+        return self._index.policy.budgets.get(tier, 0)
 
     def sweep(self, now: float) -> None:
         """Let cold blocks sink; to be called now and then."""

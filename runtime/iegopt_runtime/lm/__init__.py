@@ -1,0 +1,1 @@
+"""Language models served by a worker: one engine thread that interleaves sequences token by token."""

@@ -1,0 +1,299 @@
+"""The engine: one thread that runs sequences of one device, interleaved token by token.
+
+At most ``max_batch`` are active. Each step gives every active one a forward pass, of a chunk or of a token; they are
+passed one by one, unpadded, so that what a sequence computes does not depend on who runs beside it.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+
+from iegopt_runtime.errors import KvLost, ModelError, NoRoom
+from iegopt_runtime.kv.blocks import Block, Chain
+from iegopt_runtime.kv.history import BLOCK_TOKENS
+from iegopt_runtime.kv.store import KvStore, KvUse
+from iegopt_runtime.kv.tiers import Tier
+from iegopt_runtime.lm.jobs import Done, Event, Failed, Generate, Job, OnEvent, Preempted, Waiting
+from iegopt_runtime.lm.model_host import ModelHost, Resident
+from iegopt_runtime.lm.plan import wanted_blocks
+from iegopt_runtime.lm.scoring import Scoring
+from iegopt_runtime.lm.sequence import Sequence, capacity, check
+from iegopt_runtime.models.registry import Artifact
+
+__all__ = ["EngineLoad", "LmEngine"]
+
+IDLE_SECONDS = 0.5
+"""How often an idle engine looks for cold KV."""
+
+How = Literal["cancel", "preempt"]
+
+
+@dataclass(frozen=True)
+class EngineLoad:
+    """What an engine has to do and what it holds; ``memory`` is what the device counts, where it does."""
+
+    active: int
+    waiting: int
+    kv: KvUse
+    resident: tuple[Resident, ...]
+    weights: int
+    memory: int | None
+
+
+@dataclass
+class _Pending:
+    job: Job
+    emit: OnEvent
+    waits_for: str | None = None
+
+
+class LmEngine:
+    """Start it with ``start`` or as a context manager.
+
+    Parameters
+    ----------
+    host, store
+        Models and KV, both on one device.
+    max_batch
+        Sequences active at once.
+    threads
+        Of torch inside one pass. Results depend on it: every engine of a deployment wants the same.
+    """
+
+    def __init__(
+        self,
+        host: ModelHost,
+        store: KvStore,
+        *,
+        max_batch: int = 8,
+        block_tokens: int = BLOCK_TOKENS,
+        threads: int = 1,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        if max_batch < 1:
+            raise ValueError(f"max_batch {max_batch}: expected at least 1")
+        self.host = host
+        self.store = store
+        self.max_batch = max_batch
+        self.block_tokens = block_tokens
+        self._threads = threads
+        self._clock = clock
+        self._inbox: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._waiting: deque[_Pending] = deque()
+        self._active: dict[str, tuple[Sequence | Scoring, OnEvent]] = {}
+        self._thread = threading.Thread(target=self._run, name="lm-engine", daemon=True)
+        self._closing = False
+
+    def __enter__(self) -> LmEngine:
+        return self.start()
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def start(self) -> LmEngine:
+        self._thread.start()
+        return self
+
+    def close(self) -> None:
+        """Cancel everything and end the thread."""
+        self._inbox.put(None)
+        self._thread.join()
+        self.host.close()
+
+    def submit(self, job: Job, on_event: OnEvent) -> None:
+        """Queue a job. ``on_event`` is called from the engine's thread and must be quick; its last event is one of
+        ``Done``, ``Preempted``, ``Vectors`` and ``Failed``. From any thread."""
+        self._inbox.put(lambda: self._enqueue(_Pending(job, on_event)))
+
+    def stop(self, job_id: str, how: How = "cancel") -> None:
+        """End a job between two passes: ``cancel`` it (``Failed``, cause ``cancelled``), or ``preempt`` it, its KV
+        going to host memory (``Preempted``). A job that has not begun is cancelled either way; one that has ended is
+        left alone. From any thread."""
+        self._inbox.put(lambda: self._stop(job_id, how))
+
+    def reserve(self, owner: str, size: int) -> None:
+        """Set KV memory aside for a sequence to come; 0 gives it back. From any thread.
+
+        Raises
+        ------
+        NoRoom
+            It is taken.
+        """
+        self.store.reserve(owner, size)
+        if not size:
+            self._inbox.put(lambda: None)
+
+    def kv_bytes(self, model: str, variant: str | None, tokens: int) -> int:
+        """Bytes of L0 that a sequence of so many tokens takes: whole blocks."""
+        layout, _ = self.host.shape(self.host.registry.find(model, variant))
+        return -(-tokens // self.block_tokens) * self.block_tokens * layout.bytes_per_token
+
+    def wanted(self, job: Generate) -> tuple[Block, ...]:
+        """Blocks that would spare the job work and are not held here, in order from the first that is missing; what
+        to ask other workers for. From any thread."""
+        artifact = self.host.registry.find(job.model, job.variant)
+        layout, _ = self.host.shape(artifact)
+        blocks = wanted_blocks(job, lambda: Chain(artifact.identity, layout, self.block_tokens))
+        return blocks[self.store.match(blocks) :]
+
+    def load(self) -> EngineLoad:
+        """Now, from any thread."""
+        return EngineLoad(
+            len(self._active), len(self._waiting), self.store.use(), self.host.resident(), self.host.used(),
+            self.store.memory.used(),
+        )  # fmt: skip
+
+    def _run(self) -> None:
+        torch.set_num_threads(self._threads)
+        swept = self._clock()
+        with torch.no_grad():
+            while not self._closing:
+                self._read_inbox(block=not self._active)
+                self._admit()
+                for job_id in list(self._active):
+                    self._step(job_id)
+                if self._clock() - swept >= IDLE_SECONDS:
+                    swept = self._clock()
+                    self.store.sweep(swept)
+        for job_id in [*self._active, *(pending.job.job_id for pending in self._waiting)]:
+            self._stop(job_id, "cancel")
+
+    def _read_inbox(self, block: bool) -> None:
+        try:
+            act = self._inbox.get(timeout=IDLE_SECONDS) if block else self._inbox.get_nowait()
+            while act is not None:
+                act()
+                act = self._inbox.get_nowait()
+            self._closing = True
+        except queue.Empty:
+            return
+
+    def _enqueue(self, pending: _Pending) -> None:
+        job_id = pending.job.job_id
+        if job_id in self._active or any(other.job.job_id == job_id for other in self._waiting):
+            pending.emit(Failed(job_id, "refused", f"job {job_id} is already here"))
+        else:
+            self._waiting.append(pending)
+
+    def _admit(self) -> None:
+        """In order of arrival. One that waits for its model lets others pass, one that waits for room does not."""
+        for pending in list(self._waiting):
+            if len(self._active) >= self.max_batch:
+                return
+            waits_for: str | None = None
+            try:
+                waits_for = self._try(pending)
+            except Exception as error:  # noqa: BLE001 - one job's failure must not end the others
+                pending.emit(_failure(pending.job.job_id, error))
+            if waits_for is None:
+                self._waiting.remove(pending)
+            elif waits_for != pending.waits_for:
+                pending.waits_for = waits_for
+                pending.emit(Waiting(pending.job.job_id, waits_for))
+            if waits_for in ("kv", "weights"):
+                return
+
+    def _try(self, pending: _Pending) -> str | None:
+        """Make a job active, or say what it waits for."""
+        job = pending.job
+        artifact = self.host.registry.find(job.model, job.variant)
+        try:
+            loaded = self.host.take(artifact, self._clock(), lambda: self._inbox.put(lambda: None))
+        except NoRoom:
+            if self._active:
+                return "weights"
+            raise
+        if loaded is None:
+            return "model"
+        try:
+            if not isinstance(job, Generate):
+                self._active[job.job_id] = Scoring(job, loaded, self.store.memory.device), pending.emit
+                return None
+            check(job, loaded.vocabulary, loaded.context)
+            if not self._reserved(job, artifact):
+                self.host.release(loaded)
+                return "kv"
+            sequence = Sequence(
+                job, loaded, self.store, self.store.memory, self.block_tokens, pending.emit, self._clock
+            )  # fmt: skip
+        except BaseException:
+            self.host.release(loaded)
+            if isinstance(job, Generate):
+                self.store.reserve(job.reservation or job.job_id, 0)
+            raise
+        self._active[job.job_id] = sequence, pending.emit
+        return None
+
+    def _reserved(self, job: Generate, artifact: Artifact) -> bool:
+        """Whether the KV memory of the job is set aside now.
+
+        Raises
+        ------
+        NoRoom
+            It never can be.
+        """
+        layout, context = self.host.shape(artifact)
+        size = capacity(job, self.block_tokens, context) * layout.bytes_per_token
+        limit = self.store.budget(Tier.L0)
+        if size > limit:
+            raise NoRoom("KV memory of the device", size, limit)
+        try:
+            self.store.reserve(job.reservation or job.job_id, size)
+        except NoRoom:
+            return False
+        return True
+
+    def _step(self, job_id: str) -> None:
+        task, emit = self._active[job_id]
+        try:
+            if not task.step():
+                return
+            if isinstance(task, Sequence):
+                event: Event = Done(job_id, task.result(task.reason or "length"))
+            else:
+                event = task.vectors()
+        except Exception as error:  # noqa: BLE001 - one job's failure must not end the others
+            event = _failure(job_id, error)
+        self._end(job_id, event, emit)
+
+    def _stop(self, job_id: str, how: How) -> None:
+        for pending in [pending for pending in self._waiting if pending.job.job_id == job_id]:
+            self._waiting.remove(pending)
+            pending.emit(Failed(job_id, "cancelled", f"{how} before it began"))
+        if job_id not in self._active:
+            return
+        task, emit = self._active[job_id]
+        if how == "preempt" and isinstance(task, Sequence):
+            try:
+                self._end(job_id, Preempted(job_id, task.result("preempted", Tier.L1)), emit)
+            except Exception as error:  # noqa: BLE001 - as in a step
+                self._end(job_id, _failure(job_id, error), emit)
+        else:
+            self._end(job_id, Failed(job_id, "cancelled", how), emit)
+
+    def _end(self, job_id: str, event: Event, emit: OnEvent) -> None:
+        task, _ = self._active.pop(job_id)
+        if isinstance(task, Sequence):
+            owner = task.job.reservation or job_id
+            task.close(lambda: self.reserve(owner, 0), event.message if isinstance(event, Failed) else None)
+        else:
+            task.close()
+        emit(event)
+
+
+def _failure(job_id: str, error: Exception) -> Failed:
+    """What a job is told that raised ``error``."""
+    causes: tuple[tuple[type[Exception], str], ...] = (
+        (ModelError, "refused"), (NoRoom, "no_room"), (KvLost, "kv_lost"), (torch.OutOfMemoryError, "oom"),
+        (MemoryError, "oom"),
+    )  # fmt: skip
+    cause = next((name for kind, name in causes if isinstance(error, kind)), "error")
+    return Failed(job_id, cause, str(error) if cause != "error" else f"{type(error).__name__}: {error}")
