@@ -93,13 +93,15 @@ class Planned(Event):
     """The answer to ``MakePlan``, ``plan`` ``None`` where there is none, and why.
 
     ``plan``: ``{"stages": {id: {"device", "variant", "time", "memory", "start"}}, "transfers": [{"source", "target",
-    "time", "bytes"}]}`` with seconds under load, bytes held, start in seconds after the plan's beginning.
+    "time", "bytes"}]}`` with seconds under load, bytes held, start in seconds after the plan's beginning. ``final``:
+    the request itself is wrong, so that asking again is pointless.
     """
 
     request_id: str
     generation: int
     plan: dict[str, Any] | None
     reason: str
+    final: bool = False
 
 
 # --- from a worker ---
@@ -243,7 +245,8 @@ class Ticked(Event):
 class Restarted(Event):
     """The controller was away and has replayed its journal; workers get a time of grace to come back.
 
-    What may not have left before is asked for again: MakePlan, Start, Stop, Reserve, Answer, WakeAt.
+    What may not have left before is asked for again: MakePlan, Stream, Answer, WakeAt now, Start and Stop when their
+    worker registers.
     """
 
 
@@ -257,7 +260,7 @@ class Command:
 
 @dataclass(frozen=True, slots=True)
 class MakePlan(Command):
-    """Place ``graph``, a GraphSpec's document.
+    """Place ``graph``, a GraphSpec's document; ``request`` are the policies of a RequestSpec to be made with it.
 
     Stages that have ended are left out of it, running ones bound to their device, and the KV cache that a stage
     continues named by ``affinity.kv_cache_location``. ``live``: device -> roles of its workers; nothing else may be

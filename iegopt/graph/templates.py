@@ -32,7 +32,7 @@ from iegopt.spec.stage import (
     TokenWork,
 )
 
-__all__ = ["TEXT_BYTES", "TOOL_CALL_TOKENS", "GrowthTemplate", "LlmStages", "expand", "text_bytes"]
+__all__ = ["TEXT_BYTES", "TOOL_CALL_TOKENS", "GrowthTemplate", "LlmStages", "expand", "text_bytes", "tool_stage_ids"]
 
 TEXT_BYTES = 4
 """Bytes of a token that travels as text or as an id."""
@@ -119,7 +119,7 @@ def expand(
     output_tokens
         Tokens of the new decode.
     tools
-        Names of the tools called; all of the template by default.
+        Names of the tools called, one as often as it was; all of the template by default.
 
     Raises
     ------
@@ -155,6 +155,18 @@ def expand(
     return GraphSpec(name=spec.name, stages=(*kept, *stages), edges=(*moved, *edges), affinity=spec.affinity)
 
 
+def tool_stage_ids(number: int, names: Iterable[str]) -> tuple[str, ...]:
+    """Ids of the tool stages of a round: ``tool-1-search``, and ``tool-1-search-2`` where it is called again."""
+    ids: list[str] = []
+    for name in names:
+        again, own = 1, f"tool-{number}-{name}"
+        while own in ids:
+            again += 1
+            own = f"tool-{number}-{name}-{again}"
+        ids.append(own)
+    return tuple(ids)
+
+
 def _called(template: GrowthTemplate, names: Iterable[str] | None) -> tuple[ToolSpec, ...]:
     if names is None:
         return template.tools
@@ -186,7 +198,8 @@ def _round(
 
     sources = [(decode_id, text_bytes(emitted, batch))]
     if called:
-        sources = [(f"tool-{number}-{tool.name}", text_bytes(tool.result_tokens, batch)) for tool in called]
+        ids = tool_stage_ids(number, (tool.name for tool in called))
+        sources = [(name, text_bytes(tool.result_tokens, batch)) for name, tool in zip(ids, called, strict=True)]
         for tool, (name, result) in zip(called, sources, strict=True):
             stages.append(_tool(name, tool))
             link(decode_id, name, text_bytes(emitted, batch))

@@ -1,0 +1,125 @@
+"""From a submission to a running request: refused with a reason, queued, or begun."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from iegopt.control import ending, planning
+from iegopt.control.core import Core
+from iegopt.control.growth import initial_graph
+from iegopt.control.messages import Acknowledged, Answer, Cancelled, Submitted
+from iegopt.control.request_run import RequestRun
+from iegopt.control.states import State
+from iegopt.errors import InputError, SpecError
+from iegopt.spec.explain_error import validate
+from iegopt.spec.request import RequestSpec
+from iegopt.spec.snapshot import DEFAULT_PRIORITY
+from iegopt.spec.stage import StageKind
+from iegopt.units import shown
+
+__all__ = ["acknowledge", "admit", "begin_ready", "cancel", "submit"]
+
+_INPUTS = ("text", "messages", "tokens")
+
+
+def submit(core: Core, event: Submitted) -> None:
+    """Take a request on, queue it, or refuse it with the reason."""
+    known = core.runs.get(event.request_id)
+    if known is not None:
+        if known.answer is not None:
+            core.send(Answer(known.id, known.answer))
+        return
+    queued = sum(not run.admitted and not run.over for run in core.runs.values())
+    if queued >= core.policy.max_queued and in_flight(core) >= core.policy.max_in_flight:
+        reason = f"{core.policy.max_in_flight} requests are in flight and {queued} wait: try again later"
+        ending.refuse(core, event.request_id, reason)
+        return
+    try:
+        run = _read(core, event)
+    except InputError as error:
+        ending.refuse(core, event.request_id, str(error))
+        return
+    core.runs[run.id] = run
+    run.note(core.now, "is submitted")
+    core.timers.set(("timeout", run.id), core.now + run.request.dag_constraints.termination_policy.timeout)
+    core.settle = True
+
+
+def _read(core: Core, event: Submitted) -> RequestRun:
+    """The run of a submission (raises ``InputError``)."""
+    source = f"request {event.request_id}"
+    request = validate(RequestSpec, event.request, source)
+    _check_inputs(request, event.inputs, source)
+    tokens = event.inputs.get("tokens")
+    graph = initial_graph(request, core.cards, len(tokens) if tokens is not None else None)
+    core.arrivals += 1
+    return RequestRun(
+        id=event.request_id, number=core.arrivals, request=request, inputs=event.inputs, submitted=core.now,
+        priority=DEFAULT_PRIORITY[request.sla_class] if event.priority is None else event.priority,
+        graph=graph.spec, template=graph.growth[0] if graph.growth else None,
+        lookahead=request.agent.lookahead if request.agent is not None else 0,
+    )  # fmt: skip
+
+
+def _check_inputs(request: RequestSpec, inputs: dict[str, Any], source: str) -> None:
+    """Refuse inputs that a worker could make nothing of."""
+    given = [name for name in _INPUTS if name in inputs]
+    if len(given) > 1:
+        raise SpecError(source, "inputs", f"{' and '.join(given)} are given: expected one of them")
+    if request.batch != 1:
+        raise SpecError(source, "batch", f"{request.batch}: expected 1, one sequence is run per request")
+    if not given and request.prompt is None and _needs_prompt(request):
+        expected = f"one of {', '.join(_INPUTS)}, or the request's prompt"
+        raise SpecError(source, "inputs", f"without a prompt: expected {expected}")
+    tokens, kinds = inputs.get("tokens"), {"text": str, "messages": list, "tokens": list}
+    for name in given:
+        if not isinstance(inputs[name], kinds[name]) or not inputs[name]:
+            expected = "text" if name == "text" else f"a list of {name}"
+            raise SpecError(source, f"inputs.{name}", f"{shown(inputs[name])}: expected {expected}, not empty")
+    for i, token in enumerate(tokens or ()):
+        if type(token) is not int or token < 0:
+            raise SpecError(source, f"inputs.tokens.{i}", f"{shown(token)}: expected a token, 0 or more")
+
+
+def _needs_prompt(request: RequestSpec) -> bool:
+    """Whether anything in the graph reads a prompt."""
+    read_by = (StageKind.TOKENIZE, StageKind.PREFILL, StageKind.EMBEDDING)
+    return request.graph is None or any(stage.type in read_by for stage in request.graph.stages)
+
+
+def in_flight(core: Core) -> int:
+    return sum(run.admitted and not run.over for run in core.runs.values())
+
+
+def admit(core: Core) -> None:
+    """Begin requests that wait, as long as there is room: by priority, then as they came."""
+    room = core.policy.max_in_flight - in_flight(core)
+    queue = [run for run in core.runs.values() if not run.admitted and not run.over and run.ending is None]
+    for run in sorted(queue, key=lambda run: (run.priority, run.number))[: max(0, room)]:
+        run.admitted = True
+        planning.want_plan(core, run, "the request begins")
+        begin_ready(core, run)
+
+
+def begin_ready(core: Core, run: RequestRun) -> None:
+    """Stages all of whose predecessors have completed become ready."""
+    if run.ending is not None or not run.admitted:
+        return
+    for stage in run.stages.values():
+        if stage.state is State.INIT and run.is_ready(stage):
+            stage.step(State.READY, core.now)
+            core.wait(run, stage)
+
+
+def cancel(core: Core, event: Cancelled) -> None:
+    """The client does not want it any more."""
+    run = core.runs.get(event.request_id)
+    if run is not None:
+        ending.end(core, run, "cancelled", event.reason or "cancelled by the client", stop=True)
+
+
+def acknowledge(core: Core, event: Acknowledged) -> None:
+    """The client has the answer."""
+    run = core.runs.get(event.request_id)
+    if run is not None and run.over:
+        del core.runs[event.request_id]

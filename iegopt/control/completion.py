@@ -1,0 +1,168 @@
+"""What follows when a stage has finished: its result is kept, tokens are streamed, the graph grows, others begin."""
+
+from __future__ import annotations
+
+from iegopt.control import ending, planning
+from iegopt.control.admission import begin_ready
+from iegopt.control.core import Core
+from iegopt.control.failing import fails
+from iegopt.control.growth import Growth, grow, initial_graph, recounted
+from iegopt.control.kv_book import Holding
+from iegopt.control.messages import AttemptKey, Finished, Release
+from iegopt.control.progress import emit, running
+from iegopt.control.request_run import RequestRun
+from iegopt.control.results import Decoded, HeldKv, Prefilled, Read, Result, Tokenized, read_result
+from iegopt.control.stage_run import StageRun
+from iegopt.control.states import State
+from iegopt.control.work import kv_id, sequence_before
+from iegopt.errors import InputError, LimitError, SpecError
+from iegopt.spec.stage import StageKind
+
+__all__ = ["finished"]
+
+
+def finished(core: Core, event: Finished) -> None:
+    """A worker has finished a stage."""
+    found = core.attempt(AttemptKey(event.request_id, event.stage, event.attempt), event.worker)
+    if found is None:
+        return
+    run, stage = found
+    running(core, run, stage)
+    try:
+        result = read_result(stage.kind, event.result, f"result of {stage.id} from {event.worker}")
+        _check(run, stage, result)
+    except SpecError as error:
+        fails(core, run, stage, "error", str(error), transient=True)
+        return
+    stage.result = result
+    kv = _kv_of(result)
+    if kv is not None:
+        _book_kv(core, run, stage, kv)
+    stage.step(State.COMPLETED, core.now)
+    _learn_pace(core, run, stage)
+    core.release_slot(run, stage)
+    if isinstance(result, Tokenized):
+        _tokenized(core, run, result)
+    elif isinstance(result, Prefilled):
+        _prefilled(core, run, stage, result)
+    elif isinstance(result, Decoded):
+        _decoded(core, run, stage, result)
+    elif kv is not None:
+        stage.sequence = sequence_before(run, stage)
+    _release_input(core, run, stage)
+    begin_ready(core, run)
+    ending.finish_if_done(core, run)
+
+
+def _check(run: RequestRun, stage: StageRun, result: Result) -> None:
+    """Refuse a result that contradicts what is known: tokens once streamed are final."""
+    source = f"result of {stage.id}"
+    if isinstance(result, Decoded) and result.tokens[: len(stage.emitted)] != stage.emitted:
+        raise SpecError(source, "tokens", "they do not begin with those that were streamed")
+    if isinstance(result, Decoded) and not result.text.startswith(stage.text):
+        raise SpecError(source, "text", "it does not begin with what was streamed")
+    if isinstance(result, Tokenized) and not result.tokens:
+        raise SpecError(source, "tokens", "there are none: expected at least 1")
+
+
+def _kv_of(result: Result) -> HeldKv | None:
+    if isinstance(result, Prefilled | Decoded):
+        return result.kv
+    kv = result.fields.get("kv") if isinstance(result, Read) else None
+    return kv if isinstance(kv, HeldKv) else None
+
+
+def _book_kv(core: Core, run: RequestRun, stage: StageRun, kv: HeldKv) -> None:
+    worker = core.worker_of(stage)
+    if worker is None:
+        return
+    target = next((s.target for s in run.kv_targets(stage.id) if s.target is not None), None)
+    there = core.pool.workers.get(target) if target is not None else None
+    pushed = (
+        Holding(there.id, "L0", kv.tokens, there.addresses) if there is not None and there.lost_at is None else None
+    )
+    run.kv.write(stage.id, worker.id, worker.addresses, kv, pushed)
+
+
+def _learn_pace(core: Core, run: RequestRun, stage: StageRun) -> None:
+    """A device that is in time again is slow no longer."""
+    place = run.plan.get(stage.id)
+    if place is not None and stage.device == place.device and stage.ran <= core.policy.slow_factor * place.time:
+        core.pool.slow.pop(place.device, None)
+
+
+def _tokenized(core: Core, run: RequestRun, result: Tokenized) -> None:
+    """The prompt's tokens are counted: the graph is that of their number, unless it was given whole."""
+    if run.request.graph is not None:
+        return
+    try:
+        run.take_graph(initial_graph(run.request, core.cards, len(result.tokens)).spec)
+    except LimitError as error:
+        ending.reach_limit(core, run, error.limit, str(error))
+    except InputError as error:
+        ending.end(core, run, "failed", str(error))
+
+
+def _prefilled(core: Core, run: RequestRun, stage: StageRun, result: Prefilled) -> None:
+    """The first token of what follows is there."""
+    before = sequence_before(run, stage)
+    stage.sequence = before.then("prefill", result.appended)
+    new = len(result.appended) + (len(before.tokens) if run.kv_source(stage.id) is None else 0)
+    run.tokens += new
+    run.prefilled += result.computed
+    run.reused += result.reused
+    if stage.kind is StageKind.RE_PREFILL:
+        run.graph = recounted(run, stage, len(result.appended))
+        run.take_graph(run.graph)
+    for decode in run.kv_targets(stage.id):
+        if decode.kind is StageKind.DECODE and not decode.emitted:
+            emit(core, run, decode, (result.first,), result.text)
+    budget = run.request.dag_constraints.max_token_budget
+    if run.tokens > budget:
+        ending.reach_limit(core, run, "max_token_budget", f"{run.tokens} tokens are used, allowed {budget}")
+
+
+def _decoded(core: Core, run: RequestRun, stage: StageRun, result: Decoded) -> None:
+    """Stream what was not, and let the graph grow where tools were called."""
+    emit(core, run, stage, result.tokens[len(stage.emitted) :], result.text[len(stage.text) :])
+    stage.sequence = sequence_before(run, stage).then("decode", result.tokens)
+    run.prefilled += result.computed
+    if run.ending is not None:
+        return
+    tokens = run.spec(stage.id).tokens
+    if result.stop == "length" and tokens is not None and len(result.tokens) < tokens.output:
+        budget = run.request.dag_constraints.max_token_budget
+        ending.reach_limit(core, run, "max_token_budget", f"{run.tokens} tokens are used, allowed {budget}")
+    elif result.calls and run.template is not None:
+        _grow(core, run, stage, result)
+
+
+def _grow(core: Core, run: RequestRun, decode: StageRun, result: Decoded) -> None:
+    growth = grow(run, decode, result.calls, core.cards)
+    if not isinstance(growth, Growth):
+        if growth.limit is not None:
+            ending.reach_limit(core, run, growth.limit, growth.reason)
+        else:
+            ending.end(core, run, growth.status, growth.reason)
+        return
+    run.rounds += 1
+    new = run.take_graph(growth.graph)
+    for stage in new:
+        stage.call = growth.calls.get(stage.id)
+    names = ", ".join(stage.id for stage in new)
+    run.note(core.now, f"grows by round {run.rounds}: {names}")
+    if any(stage.id not in run.plan for stage in new):
+        planning.want_plan(core, run, f"round {run.rounds} has no places")
+    else:
+        run.note(core.now, f"round {run.rounds} has its places in plan {run.planned}")
+
+
+def _release_input(core: Core, run: RequestRun, stage: StageRun) -> None:
+    """A KV cache that all who continue it have taken over may go."""
+    source = run.kv_source(stage.id)
+    if source is None or run.over:
+        return
+    if all(s.state is State.COMPLETED for s in run.kv_targets(source.id)):
+        for worker in run.kv.holders(source.id):
+            core.send(Release(worker, kv_id(run, source.id)))
+        run.kv.drop(source.id)

@@ -1,0 +1,147 @@
+"""What may start does: requests from the queue, plans that are wanted, stages for which a worker has room."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from iegopt.control import admission, ending, planning, preemption, recovering
+from iegopt.control.core import Core
+from iegopt.control.messages import Dismiss, Release, Reserve, Start
+from iegopt.control.pool import Worker, role_of
+from iegopt.control.request_run import RequestRun
+from iegopt.control.stage_run import PlannedStage, StageRun
+from iegopt.control.states import State
+from iegopt.control.work import build_work, kv_id, max_tokens
+from iegopt.spec.stage import StageKind
+
+__all__ = ["settle"]
+
+_PREFILLS = (StageKind.PREFILL, StageKind.RE_PREFILL)
+
+
+def settle(core: Core) -> None:
+    """Begin all that the last event has made possible."""
+    while core.settle:
+        core.settle = False
+        admission.admit(core)
+        for run in list(core.runs.values()):
+            if run.replan is not None and not run.over:
+                planning.ask(core, run)
+        _start_waiting(core)
+        _dismiss(core)
+
+
+def _start_waiting(core: Core) -> None:
+    """Give waiting stages to workers, the most urgent first; where a device is full, make room for them."""
+    queue = [(core.runs[r], core.runs[r].stages[s]) for r, s in core.waiting]
+    short: dict[tuple[str, str], int] = {}
+    for run, stage in sorted(queue, key=urgency):
+        place = _place(core, run, stage) if stage.waits_for_worker else None
+        if place is None:
+            continue
+        role = role_of(stage.kind)
+        worker = core.pool.best(place.device, role, stage.target)
+        if worker is not None:
+            _start(core, run, stage, worker, place)
+        elif not core.pool.serves(place.device, role):
+            planning.want_plan(core, run, f"{place.device} has no {role} worker for {stage.id}")
+            stage.waits_for_plan = run.generation + 1
+        else:
+            short[place.device, role] = short.get((place.device, role), 0) + 1
+            preemption.make_slot(core, run, place.device, role, short[place.device, role])
+
+
+def urgency(entry: tuple[RequestRun, StageRun]) -> tuple[int, bool, float, int, str]:
+    """Priority first, then who was preempted, then who waits longest."""
+    run, stage = entry
+    return run.priority, not stage.resumes, stage.ready_at, run.number, stage.id
+
+
+def _place(core: Core, run: RequestRun, stage: StageRun) -> PlannedStage | None:
+    """Where a stage may start now, ``None`` where it has to wait for a plan or for its next try."""
+    if stage.waits_for_plan > run.planned or stage.retry_at > core.now:
+        return None
+    place = run.plan.get(stage.id)
+    if place is None and run.planning is None and run.unplanned_since is None:
+        planning.want_plan(core, run, f"stage {stage.id} has no place")
+    return place
+
+
+def _start(core: Core, run: RequestRun, stage: StageRun, worker: Worker, place: PlannedStage) -> None:
+    if (
+        stage.kind is StageKind.DECODE
+        and max_tokens(run, stage) <= len(stage.emitted)
+        and not _asks_no_more(run, stage)
+    ):
+        budget = run.request.dag_constraints.max_token_budget
+        ending.reach_limit(core, run, "max_token_budget", f"{run.tokens} tokens are used, allowed {budget}")
+        return
+    core.waiting.pop((run.id, stage.id), None)
+    if stage.state is State.READY:
+        stage.step(State.SCHEDULED, core.now, f"on {worker.id}, device {worker.device}")
+    else:
+        stage.note(core.now, f"is scheduled anew, on {worker.id}, device {worker.device}")
+    stage.attempt += 1
+    stage.worker, stage.device, stage.variant = worker.id, worker.device, place.variant
+    stage.resumes = False
+    worker.attempts[run.id, stage.id] = stage.attempt
+    run.touched[worker.id] = None
+    if stage.target is not None and stage.target != worker.id:
+        core.send(Release(stage.target, kv_id(run, stage.id)))
+        stage.target = None
+    push = _reserve(core, run, stage, worker) if stage.kind in _PREFILLS else None
+    core.send(start_command(core, run, stage, push))
+    recovering.resumed_on(run, stage, worker.id)
+
+
+def _asks_no_more(run: RequestRun, stage: StageRun) -> bool:
+    """Whether a decode has all the tokens of its own limit, so that it needs none of the budget."""
+    tokens = run.spec(stage.id).tokens
+    return tokens is not None and 0 < tokens.output <= len(stage.emitted)
+
+
+def start_command(core: Core, run: RequestRun, stage: StageRun, push: dict[str, Any] | None = None) -> Start:
+    """The start of a stage's present attempt."""
+    assert stage.worker is not None
+    limits = {"timeout": core.policy.tool_timeout if stage.kind is StageKind.TOOL else None}
+    work = build_work(run, stage, stage.worker, core.policy, push)
+    return Start(stage.worker, run.id, stage.id, stage.attempt, str(stage.kind), work, limits)
+
+
+def _reserve(core: Core, run: RequestRun, prefill: StageRun, worker: Worker) -> dict[str, Any] | None:
+    """Keep memory for the decode that follows a prefill, and say where the KV cache is to be streamed."""
+    decode = next((s for s in run.kv_targets(prefill.id) if s.kind is StageKind.DECODE and not s.withdrawn), None)
+    place = run.plan.get(decode.id) if decode is not None else None
+    if decode is None or place is None:
+        return None
+    workers = core.pool.usable(place.device, "lm")
+    target = min(workers, key=lambda w: (w.id != decode.target, len(w.attempts) / w.slots, w.id), default=None)
+    if target is None:
+        return None
+    if decode.target is not None and decode.target != target.id:
+        core.send(Release(decode.target, kv_id(run, decode.id)))
+    decode.target = target.id
+    run.touched[target.id] = None
+    core.send(Reserve(target.id, run.id, decode.id, place.memory))
+    if target.id == worker.id:
+        return None
+    transfer = run.request.kv_transfer_config or core.policy.kv_transfer
+    return {"worker": target.id, "addresses": target.addresses, "transfer": transfer.model_dump()}
+
+
+def _dismiss(core: Core) -> None:
+    """Let draining workers go that nothing needs."""
+    for worker in [w for w in core.pool.known() if w.draining and not w.attempts]:
+        if not any(_needs(run, worker.id) for run in core.runs.values() if not run.over):
+            core.send(Dismiss(worker.id))
+            core.timers.clear(("worker", worker.id))
+            del core.pool.workers[worker.id]
+
+
+def _needs(run: RequestRun, worker: str) -> bool:
+    """Whether a KV cache that only this worker holds is still to be continued."""
+    return any(
+        set(run.kv.holders(source)) == {worker}
+        and any(target.state is not State.COMPLETED and not target.withdrawn for target in run.kv_targets(source))
+        for source in run.kv.holdings
+    )

@@ -1,0 +1,70 @@
+"""What the controller goes by: times of grace, limits of work in flight, retries, preemption."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from iegopt.control.states import BLOCK_TIMEOUT
+from iegopt.spec.base import Spec
+from iegopt.spec.policy import KvTransferConfig, PreemptionConfig
+from iegopt.spec.quantities import PositiveInt, Seconds, SmallInt
+
+__all__ = ["ControlPolicy"]
+
+
+class ControlPolicy(Spec):
+    """Policy of one controller; a journal is replayed under the policy that it was written under.
+
+    Attributes
+    ----------
+    heartbeat, lost_after
+        A worker silent for ``lost_after`` heartbeats is lost.
+    grace, restart_grace
+        Seconds in which a worker may come back after its socket closed, and after the controller was away.
+    fault_window
+        Workers lost within so many seconds of one another count as one fault.
+    max_retries
+        Failures of a stage's own; what a lost worker takes with it is not counted.
+    retry_delay
+        Seconds before the second retry, twice as many before each further one; the first is immediate.
+    slow_factor, slow_floor
+        A stage that runs longer than ``slow_factor`` times its planned time, and longer than the floor, is slow.
+    max_migrations
+        Times one decode is moved for slowness.
+    stop_grace
+        Seconds that running stages have after a limit was reached, and that a stage has to stop.
+    plan_patience
+        Seconds in which the planner is asked again, whenever workers come or go, before a request without a plan fails.
+    max_in_flight, max_queued
+        Requests worked on, and waiting beside them; more are refused.
+    keep_copy
+        Tier on which workers keep a copy of each KV cache for recovery.
+    tool_timeout
+        Seconds that a tool may take.
+    """
+
+    heartbeat: Seconds = 1.0
+    lost_after: PositiveInt = 3
+    grace: Seconds = 0.5
+    restart_grace: Seconds = 5.0
+    fault_window: Seconds = 0.5
+    block_timeout: Seconds = BLOCK_TIMEOUT
+    max_retries: SmallInt = 3
+    retry_delay: Seconds = 0.05
+    slow_factor: float = Field(default=3.0, ge=1, le=1e6)
+    slow_floor: Seconds = 1.0
+    max_migrations: SmallInt = 2
+    stop_grace: Seconds = 5.0
+    plan_patience: Seconds = 10.0
+    max_in_flight: PositiveInt = 64
+    max_queued: SmallInt = 1024
+    preemption: PreemptionConfig = PreemptionConfig()
+    kv_transfer: KvTransferConfig = KvTransferConfig()
+    keep_copy: Literal["L1", "L2"] | None = None
+    tool_timeout: Seconds = 30.0
+
+    def retry_after(self, failures: int) -> float:
+        """Seconds before a stage that has failed so often begins again."""
+        return 0.0 if failures <= 1 else float(self.retry_delay * 2 ** (failures - 2))

@@ -1,0 +1,113 @@
+"""The workers that the controller knows: who serves which device in which role, who is away, who is lost."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from iegopt.control.messages import Registered
+from iegopt.spec.stage import StageKind
+
+__all__ = ["Pool", "Worker", "role_of"]
+
+_CPU = {StageKind.TOKENIZE, StageKind.ROUTER, StageKind.AGENT_DECISION, StageKind.OUTPUT}
+
+
+def role_of(kind: StageKind) -> str:
+    """The role of the workers that run such a stage."""
+    if kind in _CPU:
+        return "cpu"
+    return str(kind) if kind in (StageKind.TOOL, StageKind.RETRIEVAL) else "lm"
+
+
+@dataclass
+class Worker:
+    """A process that serves a device in one role.
+
+    Attributes
+    ----------
+    place
+        (datacenter, rack, host).
+    heard
+        When it last gave a sign.
+    away_since
+        When its connection ended, ``None`` while it has one.
+    lost_at
+        When it was given up; it is kept for a while to tell a rack's end from a device's.
+    gone_at
+        When, to the best of our knowledge, it ended.
+    """
+
+    id: str
+    device: str
+    role: str
+    place: tuple[str, str, str]
+    epoch: str
+    addresses: dict[str, Any]
+    slots: int
+    heard: float
+    variants: tuple[str, ...] = ()
+    kv_free: int = 0
+    load: float = 0.0
+    away_since: float | None = None
+    lost_at: float | None = None
+    gone_at: float | None = None
+    draining: bool = False
+    attempts: dict[tuple[str, str], int] = field(default_factory=dict)
+
+    @property
+    def usable(self) -> bool:
+        """Whether it may get work now."""
+        return self.lost_at is None and self.away_since is None and not self.draining
+
+    @property
+    def has_slot(self) -> bool:
+        return len(self.attempts) < self.slots
+
+
+@dataclass
+class Pool:
+    """Workers by id, lost ones included.
+
+    ``slow``: device -> how many times longer than planned a stage took there, until one is in time again.
+    """
+
+    workers: dict[str, Worker] = field(default_factory=dict)
+    slow: dict[str, float] = field(default_factory=dict)
+
+    def register(self, event: Registered, now: float) -> Worker:
+        """Enter a worker, anew where it was known by another epoch."""
+        where = event.location
+        place = tuple(str(where.get(level, "")) for level in ("datacenter", "rack", "host"))
+        worker = Worker(
+            id=event.worker, device=event.device, role=event.role, place=(place[0], place[1], place[2]),
+            epoch=event.epoch, addresses=event.addresses, slots=event.slots, heard=now,
+            variants=event.variants, kv_free=event.kv_free,
+        )  # fmt: skip
+        self.workers[event.worker] = worker
+        return worker
+
+    def known(self) -> Iterator[Worker]:
+        """Those that are not lost."""
+        return (worker for worker in self.workers.values() if worker.lost_at is None)
+
+    def usable(self, device: str, role: str) -> list[Worker]:
+        return [w for w in self.workers.values() if w.device == device and w.role == role and w.usable]
+
+    def serves(self, device: str, role: str) -> bool:
+        """Whether the device has a worker of this role, if only one that is away for the moment."""
+        return any(w.device == device and w.role == role and not w.draining for w in self.known())
+
+    def best(self, device: str, role: str, preferred: str | None = None) -> Worker | None:
+        """The worker with a free slot that has the least to do, the preferred one before all."""
+        free = [worker for worker in self.usable(device, role) if worker.has_slot]
+        return min(free, key=lambda w: (w.id != preferred, len(w.attempts) / w.slots, w.id), default=None)
+
+    def devices(self, without: Iterable[str] = ()) -> dict[str, list[str]]:
+        """Device -> roles of the workers that may get work, if only after a moment away."""
+        avoided, roles = set(without), dict[str, list[str]]()
+        for worker in sorted(self.known(), key=lambda w: w.id):
+            if not worker.draining and worker.device not in avoided and worker.role not in roles.get(worker.device, ()):
+                roles.setdefault(worker.device, []).append(worker.role)
+        return roles

@@ -1,0 +1,56 @@
+"""The book of recoveries of a request: opened at a fault, closed when the stage runs again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from iegopt.control.core import Core
+from iegopt.control.recovery import Recovery
+from iegopt.control.request_run import RequestRun
+from iegopt.control.stage_run import StageRun
+from iegopt.control.work import kv_id
+from iegopt.spec.stage import StageKind
+
+__all__ = ["begin", "closed", "resumed_on"]
+
+_CONTINUES = (StageKind.RE_PREFILL, StageKind.DECODE, StageKind.KV_STORE, StageKind.KV_LOAD, StageKind.KV_MIGRATE)
+
+
+def begin(core: Core, run: RequestRun, stage: StageRun, cause: str, since: float, worker: str | None) -> None:
+    """A fault has struck a stage; one that is being recovered already may turn out to be wider."""
+    opened = next(_open(run, stage), None)
+    if opened is not None:
+        opened.widen(cause)
+        return
+    recovery = Recovery(stage.id, cause, since, worker)
+    run.recoveries.append(recovery)
+    stage.note(core.now, f"is to be recovered at L{recovery.level} ({cause})")
+
+
+def resumed_on(run: RequestRun, stage: StageRun, worker: str) -> None:
+    """A stage is started anew: where its KV cache comes from."""
+    for recovery in _open(run, stage):
+        recovery.to, recovery.kv = worker, _kv_from(run, stage, worker)
+
+
+def _kv_from(run: RequestRun, stage: StageRun, worker: str) -> str:
+    if stage.kind not in _CONTINUES:
+        return "none"
+    source = run.kv_source(stage.id)
+    sources = run.kv.sources(stage.id, worker, kv_id(run, stage.id))
+    sources += run.kv.sources(source.id, worker, kv_id(run, source.id)) if source is not None else []
+    if not sources:
+        return "recomputed"
+    return "kept" if any(found["worker"] == worker for found in sources) else "copy"
+
+
+def closed(core: Core, run: RequestRun, stage: StageRun) -> None:
+    """The stage runs again."""
+    for recovery in list(_open(run, stage)):
+        recovery.ended = core.now
+        seconds = recovery.ended - recovery.began
+        stage.note(core.now, f"is recovered at L{recovery.level} after {seconds:.3f} s, KV {recovery.kv}")
+
+
+def _open(run: RequestRun, stage: StageRun) -> Iterator[Recovery]:
+    return (r for r in run.recoveries if r.stage == stage.id and r.ended is None)

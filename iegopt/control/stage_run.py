@@ -1,0 +1,153 @@
+"""One stage as it is carried out: its state, its attempt, what it has yielded, what befell it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from iegopt.control.results import Call, Result
+from iegopt.control.states import LIVE, State, check_step
+from iegopt.spec.stage import StageKind
+
+__all__ = ["Note", "PlannedStage", "Sequence", "StageRun"]
+
+
+@dataclass(frozen=True)
+class Note:
+    """A sentence of a story, and when."""
+
+    at: float
+    text: str
+
+
+@dataclass(frozen=True)
+class PlannedStage:
+    """Where the plan puts a stage: seconds under load, bytes held, start after the plan's beginning."""
+
+    device: str
+    variant: str
+    time: float
+    memory: int
+    start: float
+
+
+@dataclass(frozen=True)
+class Sequence:
+    """All tokens of a sequence, and how each was fed to the model: ``(("prefill", n), ("decode", m), …)``.
+
+    The segments cover exactly the tokens. A KV cache that is lost is made again in this form, so that every number in
+    it comes out as before.
+    """
+
+    tokens: tuple[int, ...]
+    segments: tuple[tuple[str, int], ...]
+
+    def then(self, how: str, tokens: tuple[int, ...]) -> Sequence:
+        """With more tokens at its end."""
+        if not tokens:
+            return self
+        last = self.segments[-1] if self.segments else None
+        joined = last is not None and last[0] == how
+        kept = self.segments[:-1] if joined else self.segments
+        count = len(tokens) + (last[1] if joined and last is not None else 0)
+        return Sequence(self.tokens + tokens, (*kept, (how, count)))
+
+
+@dataclass
+class StageRun:
+    """A stage of a running request.
+
+    Attributes
+    ----------
+    attempt
+        Of the last start; 0 before the first.
+    worker, device, variant
+        Of the present attempt; the device stays when the stage has ended.
+    target
+        The worker that has memory reserved for it.
+    stopping
+        How its attempt was asked to stop (``messages.HOW``), ``None`` where it was not.
+    failures, retries, moves
+        Failures of its own; tries after one, as the table counts them; times it was moved for slowness.
+    emitted, text
+        Tokens of a decode that were streamed, over all attempts, and their text.
+    sequence
+        What a stage of a model has handed on when it completed.
+    call
+        What a tool stage, or the retrieval of a round, was asked.
+    runs_since, ran
+        Since when it runs (``None`` while it does not), and seconds that it ran before.
+    waits_for_plan
+        The generation before which it must not be scheduled.
+    resumes
+        It was preempted and goes first among its equals.
+    withdrawn
+        It will not run any more.
+    """
+
+    id: str
+    kind: StageKind
+    state: State = State.INIT
+    attempt: int = 0
+    worker: str | None = None
+    device: str | None = None
+    variant: str | None = None
+    target: str | None = None
+    stopping: str | None = None
+    failures: int = 0
+    retries: int = 0
+    moves: int = 0
+    emitted: tuple[int, ...] = ()
+    text: str = ""
+    sequence: Sequence | None = None
+    result: Result | None = None
+    call: Call | None = None
+    ready_at: float = 0.0
+    began: float | None = None
+    ended: float | None = None
+    runs_since: float | None = None
+    ran: float = 0.0
+    waits_for_plan: int = 0
+    retry_at: float = 0.0
+    resumes: bool = False
+    withdrawn: bool = False
+    history: list[Note] = field(default_factory=list)
+
+    @property
+    def live(self) -> bool:
+        """Whether a worker has an attempt of it."""
+        return self.worker is not None and self.state in LIVE
+
+    @property
+    def waits_for_worker(self) -> bool:
+        """Whether it could start: all before it has ended, and no worker has it."""
+        return (
+            not self.withdrawn and self.worker is None and (self.state is State.READY or self.state is State.SCHEDULED)
+        )
+
+    def step(self, to: State, at: float, why: str = "") -> None:
+        """A transition of the table, with the clock of its running time."""
+        condition = check_step(self.id, self.state, to)
+        if self.runs_since is not None and to is not State.RUNNING:
+            self.ran += at - self.runs_since
+            self.runs_since = None
+        if to is State.RUNNING:
+            self.runs_since = at
+            self.began = at if self.began is None else self.began
+        if to is State.READY:
+            self.ready_at = at
+        if to in (State.COMPLETED, State.TERMINAL):
+            self.ended = at
+        self.state = to
+        self.note(at, f"{to} ({condition}){': ' + why if why else ''}")
+
+    def runs(self, at: float) -> None:
+        """Bring it to RUNNING from wherever its worker has it: what a worker says of a stage implies that it ran."""
+        if self.state in (State.SCHEDULED, State.BLOCKED):
+            self.step(State.RUNNING, at)
+
+    def run_time(self, at: float) -> float:
+        """Seconds that it ran, up to now."""
+        return self.ran + (at - self.runs_since if self.runs_since is not None else 0.0)
+
+    def note(self, at: float, text: str) -> None:
+        self.history.append(Note(at, text))

@@ -1,0 +1,100 @@
+"""What must hold after every event, checked from the commands and the state of a controller."""
+
+from __future__ import annotations
+
+from iegopt.control.controller import Controller
+from iegopt.control.messages import (
+    Answer,
+    Command,
+    Event,
+    Restarted,
+    Start,
+    Stream,
+    Submitted,
+)
+from iegopt.control.states import LIVE, State
+
+
+class Watch:
+    """Remembers what was sent, and compares."""
+
+    def __init__(self) -> None:
+        self.answers: dict[str, Answer] = {}
+        self.streamed: dict[tuple[str, str], tuple[tuple[int, ...], str]] = {}
+        self.attempts: dict[tuple[str, str], tuple[int, str]] = {}
+
+    def check(self, controller: Controller, event: Event, commands: tuple[Command, ...]) -> None:
+        for command in commands:
+            self._check_command(event, command)
+        check_state(controller)
+
+    def _check_command(self, event: Event, command: Command) -> None:
+        if isinstance(command, Answer):
+            known = self.answers.get(command.request_id)
+            again = isinstance(event, Restarted | Submitted)
+            refused = command.answer["status"] == "refused"
+            assert known is None or again or refused, f"{command.request_id} is answered twice"
+            if known is not None and not refused:
+                assert known == command
+            self.answers[command.request_id] = command
+        elif isinstance(command, Stream):
+            self._check_stream(command)
+        elif isinstance(command, Start):
+            key = command.request_id, command.stage
+            attempt, worker = self.attempts.get(key, (0, ""))
+            known_one = command.attempt == attempt and command.worker == worker
+            assert command.attempt == attempt + 1 or known_one, f"{key}: attempt {command.attempt} after {attempt}"
+            self.attempts[key] = command.attempt, command.worker
+            assert command.request_id not in self.answers
+            _check_work(command)
+
+    def _check_stream(self, command: Stream) -> None:
+        key = command.request_id, command.stage
+        tokens, text = self.streamed.get(key, ((), ""))
+        if command.offset == 0 and tokens:  # told again after a restart: the same, from the beginning
+            assert command.tokens == tokens
+            assert command.text == text
+            return
+        assert command.offset == len(tokens), f"{key}: tokens from {command.offset} after {len(tokens)}"
+        self.streamed[key] = tokens + command.tokens, text + command.text
+
+
+def _check_work(start: Start) -> None:
+    if "segments" in start.work:
+        assert sum(count for _, count in start.work["segments"]) == len(start.work["tokens"])
+        assert all(a[0] != b[0] for a, b in zip(start.work["segments"], start.work["segments"][1:], strict=False))
+    if start.kind == "decode":
+        assert start.work["max_tokens"] >= 1
+        assert start.work["generated"] <= start.work["max_tokens"]
+
+
+def check_state(controller: Controller) -> None:
+    core = controller.core
+    policy = core.policy
+    held = {}
+    for run in core.runs.values():
+        assert run.preemptions <= policy.preemption.max_preempt_per_request
+        assert not (run.over and any(run.live())), f"{run.id} is answered and runs"
+        assert run.rounds <= (run.request.agent.max_rounds if run.request.agent else 0)
+        for stage in run.stages.values():
+            before = [run.stages[edge.source] for edge in run.links.into[stage.id]]
+            if stage.state is not State.INIT:
+                assert all(s.state is State.COMPLETED for s in before), (
+                    f"{stage.id} began before its predecessors ended"
+                )
+            if stage.live:
+                held[run.id, stage.id] = (stage.worker, stage.attempt)
+            assert (stage.worker is None) or stage.state in LIVE
+            assert ((run.id, stage.id) in core.waiting) == (stage.waits_for_worker and not run.over)
+            assert stage.retries <= policy.max_retries
+            assert stage.state is not State.FAILED or stage.ended is not None
+            assert (stage.runs_since is not None) == (stage.state is State.RUNNING)
+    at_work = {key: (worker.id, attempt) for worker in core.pool.known() for key, attempt in worker.attempts.items()}
+    assert at_work == held, "workers and stages disagree"
+    for worker in core.pool.workers.values():
+        assert len(worker.attempts) <= worker.slots or worker.lost_at is not None
+    in_flight = sum(run.admitted and not run.over for run in core.runs.values())
+    assert in_flight <= policy.max_in_flight
+    assert not core.settle
+    assert not core.inbox
+    assert not core.out
