@@ -14,7 +14,7 @@ max_kv_cache_size      the largest KV cache any stage holds; along a request one
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from iegopt.errors import InputError, LimitError
 from iegopt.spec.graph import GraphSpec
@@ -43,8 +43,9 @@ def check_limits(spec: GraphSpec, limits: DagConstraints, cards: Cards) -> None:
         Naming the limit, what the graph needs, and what is allowed.
     """
     tools = sum(stage.type is StageKind.TOOL for stage in spec.stages)
-    _generate_with_decoders(spec, cards)
-    _within_context(spec, cards)
+    with_model = [stage for stage in spec.stages if stage.model is not None]
+    _generate_with_decoders(with_model, cards)
+    _within_context(with_model, cards)
     _at_most("max_depth", depth(spec), limits.max_depth, "stages from first prefill to output")
     _at_most("max_nodes", len(spec.stages), limits.max_nodes, "stages")
     _at_most("max_tool_calls", tools, limits.max_tool_calls, "tool calls")
@@ -55,8 +56,8 @@ def check_limits(spec: GraphSpec, limits: DagConstraints, cards: Cards) -> None:
         raise LimitError("max_kv_cache_size", _gigabytes(held), _gigabytes(limits.max_kv_cache_size))
 
 
-def _generate_with_decoders(spec: GraphSpec, cards: Cards) -> None:
-    for stage in spec.stages:
+def _generate_with_decoders(stages: list[StageSpec], cards: Cards) -> None:
+    for stage in stages:
         card = cards(stage.model) if stage.model is not None and stage.type in LLM_KINDS else None
         if card is not None and card.kind == "encoder":
             raise InputError(
@@ -64,8 +65,8 @@ def _generate_with_decoders(spec: GraphSpec, cards: Cards) -> None:
             )
 
 
-def _within_context(spec: GraphSpec, cards: Cards) -> None:
-    for stage in spec.stages:
+def _within_context(stages: list[StageSpec], cards: Cards) -> None:
+    for stage in stages:
         card = cards(stage.model) if stage.model is not None else None
         if card is None or stage.tokens is None or stage.type not in (StageKind.PREFILL, StageKind.RE_PREFILL):
             continue
@@ -84,20 +85,21 @@ def first_prefill(spec: GraphSpec) -> str | None:
 
 def depth(spec: GraphSpec) -> int:
     """Stages on the longest path from the first prefill (any stage, without one) to an output (any stage, likewise)."""
-    start = first_prefill(spec)
-    outputs = {stage.id for stage in spec.stages if stage.type is StageKind.OUTPUT}
-    longest = _longest(spec, lambda stage: 1, start)
-    return max((n for i, n in longest.items() if not outputs or i in outputs), default=0)
+    start = next((i for i in spec.topological_order() if _is_prefill(spec.stages[i])), None)
+    longest = _longest(spec, [1] * len(spec.stages), start)
+    outputs = [n for n, stage in zip(longest, spec.stages, strict=True) if stage.type is StageKind.OUTPUT]
+    return max(0, *outputs) if outputs else max(longest)
 
 
 def rounds(spec: GraphSpec) -> int:
     """Re-prefills on the path that has the most."""
-    return max(_longest(spec, lambda stage: int(stage.type is StageKind.RE_PREFILL), None).values())
+    counted = [int(stage.type is StageKind.RE_PREFILL) for stage in spec.stages]
+    return max(_longest(spec, counted, None)) if any(counted) else 0
 
 
 def token_use(spec: GraphSpec) -> int:
     """Tokens that the LLM stages prefill and decode, over the batch."""
-    work = [stage.tokens for stage in spec.stages if stage.type in LLM_KINDS and stage.tokens is not None]
+    work = [stage.tokens for stage in spec.stages if stage.tokens is not None and stage.type in LLM_KINDS]
     return sum((tokens.new + tokens.output) * tokens.batch for tokens in work)
 
 
@@ -129,18 +131,17 @@ def _is_prefill(stage: StageSpec) -> bool:
     return stage.type is StageKind.PREFILL
 
 
-def _longest(spec: GraphSpec, weight: Callable[[StageSpec], int], start: str | None) -> dict[str, int]:
-    """Per stage the heaviest path that ends there, and begins at ``start`` where one is given."""
-    longest = {s.id: weight(s) for s in spec.stages if start is None or s.id == start}
-    weights = {stage.id: weight(stage) for stage in spec.stages}
-    successors: dict[str, list[str]] = {stage.id: [] for stage in spec.stages}
-    for edge in spec.edges:
-        successors[edge.source].append(edge.target)
+def _longest(spec: GraphSpec, weight: Sequence[int], start: int | None) -> list[int]:
+    """Per stage the heaviest path that ends there and begins at ``start``, where one is given; −1 without one."""
+    longest = [*weight] if start is None else [-1] * len(weight)
+    if start is not None:
+        longest[start] = weight[start]
+    successors = spec.successors()
     for i in spec.topological_order():
-        source = spec.stages[i].id
-        if source in longest:
-            for target in successors[source]:
-                longest[target] = max(longest.get(target, 0), longest[source] + weights[target])
+        so_far = longest[i]
+        if so_far >= 0:
+            for j in successors[i]:
+                longest[j] = max(longest[j], so_far + weight[j])
     return longest
 
 

@@ -94,13 +94,28 @@ class GraphSpec(Spec):
         return self
 
     def topological_order(self) -> tuple[int, ...]:
-        """Indices of the stages, predecessors first, ties in file order.
+        """Indices of the stages, predecessors first, ties in file order; found when the graph is read.
 
         Raises
         ------
         ValueError
             Naming the stages of a cycle.
         """
+        return self._sorted()[0]
+
+    def successors(self) -> list[list[int]]:
+        """Per stage the stages that its edges lead to, in the order of the edges; the same object each time."""
+        return self._sorted()[1]
+
+    def _sorted(self) -> tuple[tuple[int, ...], list[list[int]]]:
+        """Order and successors, kept for these stages and edges: a copy with others sorts them anew."""
+        stages, edges, found = self.__dict__.get("_order", (None, None, None))
+        if found is None or stages is not self.stages or edges is not self.edges:
+            found = self._sort()
+            self.__dict__["_order"] = self.stages, self.edges, found
+        return found
+
+    def _sort(self) -> tuple[tuple[int, ...], list[list[int]]]:
         index = {stage.id: i for i, stage in enumerate(self.stages)}
         successors: list[list[int]] = [[] for _ in self.stages]
         waiting = [0] * len(self.stages)
@@ -120,7 +135,7 @@ class GraphSpec(Spec):
             if len(names) > _SHOWN_CYCLE:
                 names[_SHOWN_CYCLE - 2 : -2] = [f"({len(names) - _SHOWN_CYCLE} more)"]
             raise ValueError("cycle: " + " -> ".join(names))
-        return tuple(order)
+        return tuple(order), successors
 
     def to_networkx(self) -> nx.DiGraph[str]:
         """The graph for networkx: stage ids as nodes with their ``spec``, edges with their ``bytes``."""
