@@ -37,6 +37,7 @@ from iegopt.spec.graph import GraphSpec
 from iegopt.spec.request import RequestSpec
 from iegopt.spec.snapshot import SnapshotSpec
 from iegopt.verify.links import Links
+from iegopt.verify.plain import WidestPrecision
 from iegopt.verify.plan import check_plan
 from iegopt.verify.report import Report
 
@@ -69,7 +70,7 @@ class Planner(Questions):
         self._tokenizer = tokenizer
         self._replanned: BatchPlan | None = None
         self._in_time = InTime()
-        self._links: tuple[CompiledCluster, Links] | None = None
+        self._known: tuple[CompiledCluster, tuple[Links, WidestPrecision]] | None = None
         keep_freed_memory()
 
     def update(
@@ -128,14 +129,14 @@ class Planner(Questions):
             self._cluster.state.snapshot(device for stage in plan.stages for device in stage.devices),
             self._cluster.cost_model,
             self._cluster.reference_price,
-            self._links_of(self._cluster),
+            *self._known_of(self._cluster),
         )
 
-    def _links_of(self, cluster: CompiledCluster) -> Links:
-        """The verifier's links of a cluster, kept while the planner has it."""
-        if self._links is None or self._links[0] is not cluster:
-            self._links = cluster, Links(cluster.spec, cluster.by_id)
-        return self._links[1]
+    def _known_of(self, cluster: CompiledCluster) -> tuple[Links, WidestPrecision]:
+        """What the verifier has looked up of a cluster, kept while the planner has it."""
+        if self._known is None or self._known[0] is not cluster:
+            self._known = cluster, (Links(cluster.spec, cluster.by_id), WidestPrecision())
+        return self._known[1]
 
     def plan(
         self,

@@ -62,6 +62,10 @@ class AffinityRule(Spec):
         return self
 
 
+_Sorted = tuple[tuple[StageSpec, ...], tuple[EdgeSpec, ...], tuple[tuple[int, ...], list[list[int]]]]
+"""Stages and edges, and their order and successors."""
+
+
 class GraphSpec(Spec):
     """A DAG of stages. Cycles, dangling ends and duplicate ids are refused."""
 
@@ -109,11 +113,10 @@ class GraphSpec(Spec):
 
     def _sorted(self) -> tuple[tuple[int, ...], list[list[int]]]:
         """Order and successors, kept for these stages and edges: a copy with others sorts them anew."""
-        stages, edges, found = self.__dict__.get("_order", (None, None, None))
-        if found is None or stages is not self.stages or edges is not self.edges:
-            found = self._sort()
-            self.__dict__["_order"] = self.stages, self.edges, found
-        return found
+        known: _Sorted | None = self.__dict__.get("_order")
+        if known is None or known[0] is not self.stages or known[1] is not self.edges:
+            known = self.__dict__["_order"] = self.stages, self.edges, self._sort()
+        return known[2]
 
     def _sort(self) -> tuple[tuple[int, ...], list[list[int]]]:
         index = {stage.id: i for i, stage in enumerate(self.stages)}

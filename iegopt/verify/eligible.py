@@ -19,15 +19,9 @@ __all__ = ["forbidden_step", "is_resident", "variant_named"]
 
 def variant_named(
     name: str, spec: StageSpec, device: Device, request: RequestSpec, cluster: ClusterSpec
-) -> tuple[Precision, Variant | None] | None:
-    """Precision and variant of a name in a plan, ``None`` where it is not one that the stage may run there."""
-    compute = device.kind.compute
-    if spec.model is None:
-        wanted = spec.compute.precision
-        order = [wanted] if wanted else [p for p in Precision if p.bytes >= 1]
-        order.sort(key=lambda p: (-p.bytes, p is not Precision.FP32, p is not Precision.BF16))
-        usable = next((p for p in order if compute.rate(p) is not None), None)
-        return (usable, None) if usable else None
+) -> tuple[Precision, Variant] | None:
+    """Precision and variant of a name, for a stage with a model; ``None`` where it is not one that it may run there."""
+    assert spec.model is not None
     card = library.llm(spec.model)
     own = [path for path in cluster.execution_path_registry or () if path.model.lower() in _names(card)]
     path = own[-1] if own else library.path(card.name)
@@ -36,7 +30,11 @@ def variant_named(
         if f"{card.name}/{variant.precision}/{variant.backend}{tail}" != name:
             continue
         runs = library.compatible(variant.compatible_devices, device.kind.model)
-        if runs and compute.rate(variant.precision) and _wants(spec, card, variant.precision, request, cluster):
+        if (
+            runs
+            and device.kind.compute.rate(variant.precision)
+            and _wants(spec, card, variant.precision, request, cluster)
+        ):
             return variant.precision, variant
     return None
 

@@ -20,14 +20,17 @@ class Links:
     def __init__(self, cluster: ClusterSpec, devices: Mapping[str, Device]) -> None:
         self._cluster, self._devices = cluster, devices
         self._of_group: dict[tuple[int, str], tuple[float, float]] = {}
+        self._paths: dict[tuple[str, ...], tuple[str | None, ...]] = {}
 
     def between(self, a: tuple[str, ...], b: tuple[str, ...]) -> Link | None:
         """The link between two sites, given by their device ids; ``None`` where they are one site."""
         if a == b:
             return None
-        paths = [self._devices[name].path for name in (*a, *b)]
-        level = next((i for i in range(4) if len({path[i] for path in paths}) == 1), 4)
-        group = (level, paths[0][level] if level < 4 else "")
+        path, other = self._path(a), self._path(b)
+        level = 0
+        while level < 4 and (path[level] is None or path[level] != other[level]):
+            level += 1
+        group = (level, path[level] or "" if level < 4 else "")
         if group not in self._of_group:
             found = self.tree_link(*group)
             self._of_group[group] = found.latency, found.bandwidth
@@ -37,6 +40,15 @@ class Links:
                 if set(pair.devices) == {a[0], b[0]}:
                     return LEVELS[level], latency if pair.latency is None else pair.latency, pair.bandwidth, 1
         return LEVELS[level], latency, bandwidth, len(a) if len(a) == len(b) else 1
+
+    def _path(self, site: tuple[str, ...]) -> tuple[str | None, ...]:
+        """The group of every level that holds all devices of a site, ``None`` where they lie in several."""
+        if len(site) == 1:
+            return self._devices[site[0]].path
+        if site not in self._paths:
+            levels = zip(*(self._devices[name].path for name in site), strict=True)
+            self._paths[site] = tuple(groups[0] if len(set(groups)) == 1 else None for groups in levels)
+        return self._paths[site]
 
     def tree_link(self, level: int, group: str) -> LinkSpec:
         """The link of a group of a level."""

@@ -1,68 +1,51 @@
 """Check of a plan against the request and the cluster it was made for, in plain loops.
 
 Nothing here comes from the compiler or a solver: eligibility, times, memory, links, limits and the
-objective are worked out again, stage by stage, from the user's own documents. The cost model of one
-stage on one device is shared (it is data about hardware, tested on its own).
+objective are worked out again, stage by stage (``plan_stage``), from the user's own documents. The cost model of a
+stage with a model on one device is shared (it is data about hardware, tested on its own).
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from functools import cached_property
 
 from iegopt import library
-from iegopt.cost.model import CostModel, StageCost
-from iegopt.cost.roofline import Capacity
+from iegopt.cost.model import CostModel
 from iegopt.cost.transfer import buffer_bytes, compression_ratio, exposed_seconds
 from iegopt.cost.weights import weights_for
 from iegopt.devices import Device
-from iegopt.plans import Plan, StagePlan
+from iegopt.plans import Plan
 from iegopt.spec.cluster import ClusterSpec
 from iegopt.spec.graph import AffinityRule, EdgeKind, EdgeSpec, GraphSpec
 from iegopt.spec.kinds import KINDS
 from iegopt.spec.request import MemoryAccounting, RequestSpec
-from iegopt.spec.stage import NodeType, Parallelism, ParallelStrategy, Precision, StageKind, StageSpec
-from iegopt.verify.eligible import forbidden_step, is_resident, variant_named
+from iegopt.spec.stage import NodeType, Precision, StageKind
 from iegopt.verify.links import Links
+from iegopt.verify.plain import WidestPrecision
+from iegopt.verify.plan_stage import ROUNDING, Placed, StageCheck, State, close
 from iegopt.verify.plan_time import Held, check_held, check_starts
 from iegopt.verify.report import Report, Violation
 
 __all__ = ["State", "check_plan"]
 
-State = Mapping[str, tuple[float, int]]
-"""Device id -> (T/T0, free bytes)."""
-
-_RELATIVE = 1e-6
-_ROUNDING = 2e-9
-"""Seconds that rounding to ticks may move one time or cost."""
 _LEVELS = {"site": -1, "domain": 0, "host": 1, "rack": 2, "datacenter": 3}
-
-
-@dataclass(frozen=True)
-class _Placed:
-    """A stage as recomputed from the documents."""
-
-    spec: StageSpec
-    cost: StageCost
-    time: float
-    t0: float
-    weights: float
-    key: tuple[str, tuple[str, ...]]
 
 
 class _Check:
     def __init__(
         self, plan: Plan, graph: GraphSpec, request: RequestSpec, cluster: ClusterSpec,
         devices: Mapping[str, Device], state: State, model: CostModel, reference_price: float, links: Links,
+        precisions: WidestPrecision,
     ) -> None:  # fmt: skip
         self.links = links
         self.plan, self.graph, self.request, self.cluster = plan, graph, request, cluster
-        self.devices, self.state, self.model, self.reference_price = devices, state, model, reference_price
+        self.devices, self.state, self.reference_price = devices, state, reference_price
+        self.stage_check = StageCheck(plan, request, cluster, devices, state, model, precisions, self._bad)
         self.kv = request.kv_transfer_config or cluster.kv_transfer_config
         self.at = {stage.id: stage for stage in plan.stages}
-        self.placed: dict[str, _Placed] = {}
+        self.placed: dict[str, Placed] = {}
         self.finish: dict[str, float] = {}
         self.violations: list[Violation] = []
 
@@ -71,7 +54,9 @@ class _Check:
         if self.violations:
             return Report(tuple(self.violations), None, None)
         for spec in self.graph.stages:
-            self._stage(spec, self.at[spec.id])
+            found = self.stage_check.placed(spec, self.at[spec.id])
+            if found is not None:
+                self.placed[spec.id] = found
         if len(self.placed) < len(self.graph.stages):
             return Report(tuple(self.violations), None, None)
         transfers = {(e.source, e.target): self._transfer(e) for e in self.graph.edges}
@@ -82,11 +67,11 @@ class _Check:
         else:
             self._memory()
         objective = self._objective(transfers, makespan)
-        if not _close(objective, self.plan.objective, len(self.at) + len(transfers)):
+        if not close(objective, self.plan.objective, len(self.at) + len(transfers)):
             self._bad("claim", "objective", self.plan.objective, objective)
-        if not _close(makespan, self.plan.makespan, len(self.at) + len(transfers)):
+        if not close(makespan, self.plan.makespan, len(self.at) + len(transfers)):
             self._bad("claim", "makespan", self.plan.makespan, makespan)
-        if self.plan.bound is not None and self.plan.bound > self.plan.objective + _ROUNDING:
+        if self.plan.bound is not None and self.plan.bound > self.plan.objective + ROUNDING:
             self._bad("claim", "bound", self.plan.bound, self.plan.objective)
         return Report(tuple(self.violations), objective, makespan)
 
@@ -107,68 +92,12 @@ class _Check:
                 if device not in self.devices:
                     yield Violation("option", stage.id, device, "a device of the cluster")
 
-    def _stage(self, spec: StageSpec, at: StagePlan) -> None:
-        members = [self.devices[name] for name in at.devices]
-        first = members[0].kind
-        if at.site != "+".join(at.devices) or len({m.kind for m in members}) > 1 or len(set(at.devices)) < len(members):
-            self._bad("option", spec.id, at.site, "a gang of like devices")
-        if len(members) > 1 and not self.cluster.gangs and len({m.path[1] for m in members}) > 1:
-            self._bad("option", spec.id, at.site, "a gang within one host")
-        if spec.parallelism is not None and spec.parallelism.degree != len(members):
-            self._bad("option", spec.id, f"{len(members)} devices", f"{spec.parallelism.degree} devices")
-        if first.type not in (spec.device_types or KINDS[spec.type].device_types):
-            self._bad("option", spec.id, str(first.type), "a device type that runs the stage")
-        bound = spec.affinity.device
-        if bound is not None and spec.affinity.required and bound not in at.devices:
-            self._bad("affinity", spec.id, at.site, bound)
-        found = variant_named(at.variant, spec, members[0], self.request, self.cluster)
-        if found is None:
-            self._bad("option", spec.id, at.variant, "a variant that runs there")
-            return
-        precision, variant = found
-        step = forbidden_step(self.plan.tier, spec, members[0], precision, self.request, self.cluster, self.devices)
-        if step is not None:
-            self._bad("fallback", spec.id, f"{first.model} in {precision}: {step}", f"tier {self.plan.tier}")
-        rate = first.compute.rate(precision)
-        assert rate is not None
-        k = len(members)
-        shape = spec.parallelism or Parallelism(
-            strategy=ParallelStrategy.TENSOR if k > 1 else ParallelStrategy.NONE, degree=k
-        )
-        card = library.llm(spec.model) if spec.model else None
-        if card is not None and shape.strategy is ParallelStrategy.TENSOR and card.attention_heads % k:
-            self._bad("option", spec.id, f"{k} devices", f"a divisor of {card.attention_heads} attention heads")
-        cost = self.model.stage_cost(
-            spec, card, precision, first.model,
-            Capacity(rate, first.bandwidth, first.io, first.vram), shape,
-            efficiency=first.efficiency_for(spec), parallel_efficiency=self._parallel_efficiency(members),
-        )  # fmt: skip
-        weights, load_time = cost.weight_bytes, 0.0
-        if spec.model is not None and first.resident is not None:
-            if is_resident(spec.model, at.variant, first.resident):
-                weights = 0.0
-            elif not first.loading:
-                self._bad("option", spec.id, at.variant, f"a variant resident on {at.site}")
-            elif variant is not None:
-                load_time = cost.weight_bytes / k / first.io if variant.load_time is None else variant.load_time
-        t0 = cost.t0 + load_time
-        time = t0 * max(self.state[name][0] for name in at.devices)
-        if not _close(time, at.time, 1):
-            self._bad("claim", f"time of {spec.id}", at.time, time)
-        if spec.latency_sla is not None and time > spec.latency_sla + _ROUNDING:
-            self._bad("sla", spec.id, time, spec.latency_sla)
-        self.placed[spec.id] = _Placed(spec, cost, time, t0, weights, (at.variant, at.devices))
-
-    def _parallel_efficiency(self, members: list[Device]) -> float:
-        fabric = len({device.path[0] for device in members}) == 1
-        return self.cluster.parallel_efficiency if fabric else self.cluster.host_parallel_efficiency
-
     def _wire(self, size: float, kv: bool, model: str | None) -> float:
         return size * compression_ratio(self.kv, kv, library.llm(model).kv_precision if model else Precision.FP16)
 
     def _transfer(self, edge: EdgeSpec) -> float:
         size = self._wire(edge.bytes, edge.kv, self.placed[edge.source].spec.model)
-        producer = self.placed[edge.source].cost.t0
+        producer = self.placed[edge.source].work
         return self._exposed(edge.source, edge.target, size, producer, edge.kv)
 
     def _locations(self) -> Iterator[tuple[str, float]]:
@@ -199,18 +128,24 @@ class _Check:
         for (u, v), t in transfers.items():
             into[v].append((u, t))
         for spec in order:
-            ready = (finish[u] + t for u, t in into[spec.id])
-            start = self.at[spec.id].start if self.request.no_overlap else max(ready, default=0.0)
+            start = 0.0
+            for u, t in into[spec.id]:
+                start = max(start, finish[u] + t)
+            if self.request.no_overlap:
+                start = self.at[spec.id].start
             finish[spec.id] = start + self.placed[spec.id].time
-        slack = _ROUNDING * (len(order) + len(transfers))
+        slack = ROUNDING * (len(order) + len(transfers))
         if self.request.no_overlap:
             self.violations += check_starts(self.plan, {n: p.time for n, p in self.placed.items()}, transfers)
         self.finish = finish
+        terms = len(order) + len(transfers)
         for name, end in finish.items():
             begin = end - self.placed[name].time if name in self.placed else 0.0
-            for what, true, claimed in (("start", begin, self.at[name].start), ("finish", end, self.at[name].finish)):
-                if abs(true - claimed) > slack + _RELATIVE * abs(true):
-                    self._bad("claim", f"{what} of {name}", claimed, true)
+            at = self.at[name]
+            if not close(begin, at.start, terms):
+                self._bad("claim", f"start of {name}", at.start, begin)
+            if not close(end, at.finish, terms):
+                self._bad("claim", f"finish of {name}", at.finish, end)
         first = next((spec.id for spec in order if spec.type is StageKind.PREFILL), None)
         ttft, limits = self.request.sla.ttft, self.request.dag_constraints
         if ttft is not None and first is not None and finish[first] > ttft + slack:
@@ -228,9 +163,10 @@ class _Check:
         held: dict[str, float] = {}
         weights: dict[tuple[str, tuple[str, ...]], float] = {}
         for name, placed in self.placed.items():
-            own = math.ceil(placed.cost.memory_bytes + placed.cost.kv_bytes) + self._buffers[name]
-            for device in self.at[name].devices:
-                held[device] = held.get(device, 0.0) + own / len(self.at[name].devices)
+            devices = self.at[name].devices
+            each = (placed.held + self._buffers[name]) / len(devices)
+            for device in devices:
+                held[device] = held.get(device, 0.0) + each
             weights[placed.key] = math.ceil(placed.weights)
         for (_, devices), size in weights.items():
             for device in devices:
@@ -250,8 +186,8 @@ class _Check:
                 self.at[name].devices,
                 self.finish[name] - placed.time,
                 self.finish[name],
-                math.ceil(placed.cost.memory_bytes + placed.cost.kv_bytes) + self._buffers[name],
-                math.floor(placed.cost.kv_bytes),
+                placed.held + self._buffers[name],
+                placed.kv,
                 math.ceil(placed.weights),
                 {edge.target for edge in self.graph.edges if edge.source == name and edge.kind is EdgeKind.DATA},
                 {edge.target for edge in takes.values() if edge.source == name},
@@ -264,7 +200,7 @@ class _Check:
             for device in devices:
                 fixed[device] = fixed.get(device, 0.0) + size / len(devices)
         free = {name: self.state[name][1] for stage in self.plan.stages for name in stage.devices}
-        return check_held(held, fixed, free, _ROUNDING * (len(held) + len(transfers)))
+        return check_held(held, fixed, free, ROUNDING * (len(held) + len(transfers)))
 
     @cached_property
     def _buffers(self) -> dict[str, int]:
@@ -281,7 +217,9 @@ class _Check:
         w = weights_for(self.request.sla_class, self.request.weights, self.request.objective)
         total = w.lambda_ * sum(transfers.values()) + w.makespan * makespan
         for name, placed in self.placed.items():
-            price = sum(self.devices[device].price for device in self.at[name].devices)
+            price = 0.0
+            for device in self.at[name].devices:
+                price += self.devices[device].price
             total += w.alpha * placed.t0 + w.beta * placed.time
             total += w.gamma * price * placed.t0 / self.reference_price
             own = placed.spec.affinity
@@ -312,6 +250,7 @@ class _Check:
 def check_plan(
     plan: Plan, graph: GraphSpec, request: RequestSpec, cluster: ClusterSpec,
     devices: Mapping[str, Device], state: State, model: CostModel, reference_price: float, links: Links | None = None,
+    precisions: WidestPrecision | None = None,
 ) -> Report:  # fmt: skip
     """Every way in which a plan breaks its request or misstates itself.
 
@@ -321,12 +260,8 @@ def check_plan(
         The cluster's devices by id, and what is known of each: (T/T0, free bytes).
     reference_price
         $/h that money is measured in.
-    links
+    links, precisions
         Those of the cluster, kept from another check; ``None``: looked up anew.
     """
-    links = links or Links(cluster, devices)
-    return _Check(plan, graph, request, cluster, devices, state, model, reference_price, links).run()
-
-
-def _close(a: float, b: float, terms: int) -> bool:
-    return abs(a - b) <= _RELATIVE * max(abs(a), abs(b)) + _ROUNDING * terms
+    links, precisions = links or Links(cluster, devices), precisions or WidestPrecision()
+    return _Check(plan, graph, request, cluster, devices, state, model, reference_price, links, precisions).run()
