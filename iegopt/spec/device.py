@@ -20,6 +20,7 @@ from iegopt.spec.quantities import (
     SmallInt,
 )  # fmt: skip
 from iegopt.spec.stage import DeviceType, Precision
+from iegopt.spec.worker import WorkerSpec
 
 __all__ = [
     "DeviceCard", "DeviceCompute", "DeviceIo", "DeviceMemory", "DeviceSpec", "Interconnect", "Location",
@@ -133,7 +134,8 @@ class DeviceSpec(_Device):
     ``resident`` lists variants held in memory (``Llama-2-70B`` or ``Llama-2-70B/fp16/TensorRT``);
     their weights are part of ``utilization.memory`` and cost nothing more. Left out, every
     compatible variant is taken to be deployed, and its weights count. ``loading`` allows variants
-    that are not resident, at the price of their load time.
+    that are not resident, at the price of their load time. ``worker`` says which processes serve it when plans are
+    carried out.
     """
 
     id: Identifier
@@ -149,6 +151,7 @@ class DeviceSpec(_Device):
     loading: bool = False
     count: PositiveInt = 1
     spread: Spread | None = None
+    worker: WorkerSpec | None = None
 
     @model_validator(mode="after")
     def _spread_needs_count(self) -> Self:

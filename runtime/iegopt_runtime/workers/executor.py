@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any, Protocol
 
 from iegopt_runtime.errors import RuntimeFault
 
-__all__ = ["Attempt", "Executor", "StageFailed"]
+__all__ = ["Attempt", "Executor", "StageFailed", "StagePreempted"]
 
 Document = dict[str, Any]
 
@@ -17,7 +18,7 @@ class StageFailed(RuntimeFault):
     Parameters
     ----------
     cause
-        One of the causes that the controller knows: ``error``, ``oom``, ``timeout``, ``kv_lost``, ``refused``.
+        Of ``iegopt.control.messages.CAUSES``.
     message
         For the one who asked: what was asked, what happened.
     transient
@@ -29,15 +30,30 @@ class StageFailed(RuntimeFault):
         self.cause, self.transient = cause, transient
 
 
-class Attempt(Protocol):
-    """One attempt of a stage, as its executor sees it."""
+class StagePreempted(RuntimeFault):
+    """A stage was stopped between two tokens; ``kv`` is what is held of it, ``None`` for nothing."""
 
-    request_id: str
-    stage: str
-    number: int
+    def __init__(self, kv: Document | None) -> None:
+        super().__init__("preempted")
+        self.kv = kv
+
+
+class Attempt(Protocol):
+    """One attempt of a stage, as its executor sees it. ``stop_wanted`` is set where it shall be put aside."""
+
+    stop_wanted: asyncio.Event
+
+    @property
+    def request_id(self) -> str: ...
+
+    @property
+    def stage(self) -> str: ...
+
+    @property
+    def number(self) -> int: ...
 
     def progress(self, offset: int, tokens: list[int], text: str) -> None:
-        """Stream tokens that come after ``offset`` earlier ones."""
+        """Stream tokens that come after ``offset`` earlier ones of this stage."""
 
     def waiting(self, resource: str) -> None:
         """Say that the stage is blocked, and on what."""
@@ -50,13 +66,36 @@ class Executor(Protocol):
     """One role. ``run`` is cancelled (``asyncio.CancelledError``) where the stage is."""
 
     async def run(self, kind: str, work: Document, attempt: Attempt) -> Document:
-        """Do the work of a stage; returns its result.
+        """Do the work of a stage; returns its result (``iegopt.control.results``).
 
         Raises
         ------
         StageFailed
             Saying why, in one sentence.
+        StagePreempted
+            After ``attempt.stop_wanted``.
         """
+
+    def reserve(self, request_id: str, stage: str, size: int) -> None:
+        """Keep KV memory for a decode to come.
+
+        Raises
+        ------
+        StageFailed
+            Where there is none.
+        """
+
+    def release(self, kv_id: str) -> None:
+        """Nothing needs this KV cache, or what is reserved for it, any more."""
+
+    def forget(self, request_id: str) -> None:
+        """A request is answered."""
+
+    def state(self) -> tuple[tuple[str, ...], int, float]:
+        """Resident variants, free bytes of KV memory, share of the time that it computes."""
+
+    def addresses(self) -> dict[str, str]:
+        """Scheme -> address of its data plane; empty without one."""
 
     async def close(self) -> None:
         """End what runs beside the loop: child processes, threads, files."""

@@ -14,6 +14,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping
 
 from iegopt_runtime.workers.executor import Attempt, Document, StageFailed
+from iegopt_runtime.workers.plain import PlainExecutor
 from iegopt_runtime.workers.tool_commands import run_command
 from iegopt_runtime.workers.tool_python import PythonCalls
 from iegopt_runtime.workers.tool_registry import RegisteredTool, ToolAnswer
@@ -23,7 +24,7 @@ __all__ = ["ToolExecutor"]
 _REMEMBERED = 4096
 
 
-class ToolExecutor:
+class ToolExecutor(PlainExecutor):
     """Calls tools.
 
     Parameters

@@ -1,0 +1,74 @@
+"""The attempts that a worker runs or has ended, and what it says about them.
+
+What has ended is kept until the controller says Forget: a controller that was away, or lost, asks for nothing twice and
+misses nothing. Tokens streamed are kept likewise, so that a controller that comes back hears them from the first.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from iegopt.control.messages import AttemptKey
+from iegopt_runtime.net.frames import Frame
+
+__all__ = ["RunningAttempt"]
+
+
+@dataclass
+class RunningAttempt:
+    """An attempt as its executor sees it (``workers.executor.Attempt``), and what a controller that returns must hear."""
+
+    key: AttemptKey
+    worker: str
+    send: Callable[[Frame], None]
+    stop_wanted: asyncio.Event = field(default_factory=asyncio.Event)
+    task: asyncio.Task[Frame] | None = None
+    _resource: str | None = None
+    _offset: int = 0
+    _tokens: list[int] = field(default_factory=list)
+    _text: str = ""
+
+    @property
+    def request_id(self) -> str:
+        return self.key.request_id
+
+    @property
+    def stage(self) -> str:
+        return self.key.stage
+
+    @property
+    def number(self) -> int:
+        return self.key.attempt
+
+    def frame(self, kind: str, **fields: object) -> Frame:
+        """A message about this attempt; the shell adds the time."""
+        return {
+            "type": kind, "worker": self.worker, "request_id": self.key.request_id, "stage": self.key.stage,
+            "attempt": self.key.attempt, **fields,
+        }  # fmt: skip
+
+    def progress(self, offset: int, tokens: list[int], text: str) -> None:
+        if not self._tokens:
+            self._offset = offset
+        self._tokens += tokens
+        self._text += text
+        self.send(self.frame("Progress", offset=offset, tokens=tokens, text=text))
+
+    def waiting(self, resource: str) -> None:
+        self._resource = resource
+        self.send(self.frame("Waiting", resource=resource))
+
+    def resumed(self) -> None:
+        self._resource = None
+        self.send(self.frame("Resumed"))
+
+    def so_far(self) -> list[Frame]:
+        """All that a controller must have heard of it."""
+        said = [self.frame("Accepted")]
+        if self._resource is not None:
+            said.append(self.frame("Waiting", resource=self._resource))
+        if self._tokens:
+            said.append(self.frame("Progress", offset=self._offset, tokens=list(self._tokens), text=self._text))
+        return said

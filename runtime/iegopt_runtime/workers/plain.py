@@ -1,0 +1,29 @@
+"""What executors without a KV cache have in common."""
+
+from __future__ import annotations
+
+from iegopt_runtime.workers.executor import StageFailed
+
+__all__ = ["PlainExecutor"]
+
+
+class PlainExecutor:
+    """Holds no KV cache, keeps no variants, and knows nothing of a request beyond its stages."""
+
+    def reserve(self, request_id: str, stage: str, size: int) -> None:
+        raise StageFailed("refused", "this worker holds no KV cache")
+
+    def release(self, kv_id: str) -> None:
+        return
+
+    def forget(self, request_id: str) -> None:
+        return
+
+    def state(self) -> tuple[tuple[str, ...], int, float]:
+        return (), 0, 0.0
+
+    def addresses(self) -> dict[str, str]:
+        return {}
+
+    async def close(self) -> None:
+        return

@@ -1,0 +1,246 @@
+"""A worker process: stages in, results out, whether a controller is there or not.
+
+::
+
+    controller ── Start, Stop, Reserve, Release, Forget, Dismiss ──▶ worker ──▶ executor of its role
+               ◀─ Registered, Heartbeat, Accepted, Progress, … ────
+
+A connection that breaks ends nothing: stages run on, and when the controller is back it hears what runs, what has
+ended, and every token streamed. Only a refusal (wrong secret, another protocol) ends the process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import secrets
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from iegopt.control.documents import read
+from iegopt.control.messages import (
+    AttemptKey,
+    Dismiss,
+    Forget,
+    Message,
+    Release,
+    Reserve,
+    Start,
+    Stop,
+)
+from iegopt.errors import IegoptError, InputError
+from iegopt_runtime.errors import Refused, WireError
+from iegopt_runtime.net.address import Address
+from iegopt_runtime.net.connection import Connection, connect
+from iegopt_runtime.net.frames import Frame
+from iegopt_runtime.workers.attempts import RunningAttempt
+from iegopt_runtime.workers.executor import Executor, StageFailed, StagePreempted
+
+__all__ = ["Identity", "Worker"]
+
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.02, 1.0
+"""Seconds between two attempts to reach the controller."""
+
+
+@dataclass(frozen=True)
+class Identity:
+    """Who a worker is: its name, the device and role that it serves, where it stands, and how much it runs at once."""
+
+    worker: str
+    device: str
+    role: str
+    location: dict[str, str]
+    slots: int
+
+
+class Worker:
+    """Serves one device in one role.
+
+    Parameters
+    ----------
+    heartbeat
+        Seconds between two signs of life.
+    """
+
+    def __init__(
+        self, identity: Identity, executor: Executor, controller: Address, secret: bytes, heartbeat: float = 1.0
+    ) -> None:
+        self.identity, self.epoch = identity, secrets.token_hex(8)
+        self._executor, self._controller, self._secret, self._heartbeat = executor, controller, secret, heartbeat
+        self._running: dict[AttemptKey, RunningAttempt] = {}
+        self._ended: dict[AttemptKey, Frame] = {}
+        self._connection: Connection | None = None
+        self._dismissed = asyncio.Event()
+
+    async def run(self) -> None:
+        """Serve until dismissed or cancelled.
+
+        Raises
+        ------
+        Refused
+            Where the controller does not take this worker.
+        """
+        serving = asyncio.create_task(self._serve())
+        dismissed = asyncio.create_task(self._dismissed.wait())
+        try:
+            await asyncio.wait([serving, dismissed], return_when=asyncio.FIRST_COMPLETED)
+            if serving.done():
+                serving.result()
+        finally:
+            for task in [serving, dismissed, *(a.task for a in self._running.values() if a.task is not None)]:
+                task.cancel()
+                with contextlib.suppress(asyncio.CancelledError, Refused):
+                    await task
+            if self._connection is not None:
+                await self._connection.closed()
+            await self._executor.close()
+
+    def drain(self) -> None:
+        """Ask the controller for no more work; it dismisses this worker when nothing needs it."""
+        self._send({"type": "Draining", "worker": self.identity.worker})
+
+    async def _serve(self) -> None:
+        pause = _FIRST_PAUSE
+        while True:
+            try:
+                connection = await connect(self._controller, self._secret, self.identity.worker, "worker")
+            except OSError:
+                await asyncio.sleep(pause)
+                pause = min(2 * pause, _LONGEST_PAUSE)
+                continue
+            pause = _FIRST_PAUSE
+            self._connection = connection
+            beats = asyncio.create_task(self._beat())
+            try:
+                self._introduce()
+                await self._listen(connection)
+            finally:
+                self._connection = None
+                beats.cancel()
+                await connection.closed()
+
+    def _introduce(self) -> None:
+        """Say who is there, what runs and what has ended, each with all that was said of it before."""
+        who, (variants, kv_free, _) = self.identity, self._executor.state()
+        self._send({
+            "type": "Registered", "worker": who.worker, "device": who.device, "role": who.role,
+            "location": who.location, "epoch": self.epoch, "addresses": self._executor.addresses(),
+            "slots": who.slots, "variants": list(variants), "kv_free": kv_free,
+            "running": [list(key) for key in self._running], "finished": list(self._ended.values()),
+        })  # fmt: skip
+        for attempt in self._running.values():
+            for frame in attempt.so_far():
+                self._send(frame)
+
+    async def _beat(self) -> None:
+        while True:
+            await asyncio.sleep(self._heartbeat)
+            variants, kv_free, load = self._executor.state()
+            self._send({
+                "type": "Heartbeat", "worker": self.identity.worker, "epoch": self.epoch,
+                "running": [list(key) for key in self._running], "kv_free": kv_free, "variants": list(variants),
+                "load": load,
+            })  # fmt: skip
+
+    async def _listen(self, connection: Connection) -> None:
+        while True:
+            try:
+                frame = await connection.receive()
+                if frame is None:
+                    return
+                command = read(frame, "a command")
+            except (WireError, InputError):  # not our controller's doing: begin anew
+                return
+            handler = _HANDLERS.get(type(command))
+            if handler is not None:
+                handler(self, command)
+
+    def _send(self, frame: Frame) -> None:
+        """What is lost while nobody listens is said again by ``_introduce``."""
+        if self._connection is not None:
+            self._connection.send(frame)
+
+    def _start(self, command: Start) -> None:
+        key = AttemptKey(command.request_id, command.stage, command.attempt)
+        if key in self._ended:
+            self._send(self._ended[key])
+            return
+        if key in self._running:
+            for frame in self._running[key].so_far():
+                self._send(frame)
+            return
+        attempt = RunningAttempt(key, self.identity.worker, self._send)
+        self._running[key] = attempt
+        self._send(attempt.frame("Accepted"))
+        attempt.task = asyncio.create_task(self._executed(command, attempt))
+        attempt.task.add_done_callback(lambda task: self._ended_with(attempt, task))
+
+    async def _executed(self, command: Start, attempt: RunningAttempt) -> Frame:
+        """The last message about an attempt."""
+        limit = command.limits.get("timeout")
+        try:
+            async with asyncio.timeout(limit):
+                result = await self._executor.run(command.kind, command.work, attempt)
+            return attempt.frame("Finished", result=result)
+        except TimeoutError:
+            message = f"it took longer than {limit:g} s"
+            return attempt.frame("Failed", cause="timeout", message=message, transient=True)
+        except StagePreempted as stopped:
+            return attempt.frame("Preempted", kv=stopped.kv)
+        except StageFailed as failure:
+            return attempt.frame("Failed", cause=failure.cause, message=str(failure), transient=failure.transient)
+        except IegoptError as failure:
+            return attempt.frame("Failed", cause="error", message=str(failure), transient=False)
+        except Exception as failure:  # noqa: BLE001 - a bug in one stage must not end the others
+            message = f"{type(failure).__name__}: {failure}"
+            return attempt.frame("Failed", cause="error", message=message[:1000], transient=False)
+
+    def _ended_with(self, attempt: RunningAttempt, task: asyncio.Task[Frame]) -> None:
+        if task.cancelled():
+            last = attempt.frame("Failed", cause="cancelled", message="it was cancelled", transient=False)
+        else:
+            last = task.result()
+        del self._running[attempt.key]
+        self._ended[attempt.key] = last
+        self._send(last)
+
+    def _stop(self, command: Stop) -> None:
+        attempt = self._running.get(AttemptKey(command.request_id, command.stage, command.attempt))
+        if attempt is None:
+            return
+        if command.how == "cancel":
+            assert attempt.task is not None
+            attempt.task.cancel()
+        else:
+            attempt.stop_wanted.set()
+
+    def _reserve(self, command: Reserve) -> None:
+        about = {"worker": self.identity.worker, "request_id": command.request_id, "stage": command.stage}
+        try:
+            self._executor.reserve(command.request_id, command.stage, command.bytes)
+        except StageFailed as failure:
+            self._send({"type": "ReservationRefused", **about, "reason": str(failure)})
+        else:
+            self._send({"type": "Reserved", **about, "bytes": command.bytes})
+
+    def _release(self, command: Release) -> None:
+        self._executor.release(command.kv_id)
+
+    def _forget(self, command: Forget) -> None:
+        for key in [key for key in self._ended if key.request_id == command.request_id]:
+            del self._ended[key]
+        self._executor.forget(command.request_id)
+
+    def _dismiss(self, command: Dismiss) -> None:
+        self._dismissed.set()
+
+
+_HANDLERS: dict[type[Message], Callable[[Worker, Any], None]] = {
+    Start: Worker._start,
+    Stop: Worker._stop,
+    Reserve: Worker._reserve,
+    Release: Worker._release,
+    Forget: Worker._forget,
+    Dismiss: Worker._dismiss,
+}
