@@ -13,6 +13,7 @@ from iegopt.spec.cluster import ClusterSpec
 from iegopt.spec.device import DeviceCard, DeviceCompute, DeviceSpec, Interconnect, Utilization
 from iegopt.spec.explain_error import nearest
 from iegopt.spec.stage import DeviceType, StageSpec
+from iegopt.spec.worker import Role
 from iegopt.units import shown
 
 __all__ = ["Device", "DeviceClass", "expand"]
@@ -25,7 +26,8 @@ class DeviceClass:
     """What devices that cost the same have in common; costs are worked out once per class.
 
     ``vram`` in bytes, ``bandwidth`` and ``io`` in byte/s. ``efficiency`` is what the cluster states of the
-    device, ``card_efficiency`` what its card says that LLM stages reach of the card's own rates.
+    device, ``card_efficiency`` what its card says that LLM stages reach of the card's own rates. ``roles`` are those of
+    its workers, ``None`` where it takes whatever its type runs.
     """
 
     model: str
@@ -40,6 +42,7 @@ class DeviceClass:
     card_efficiency: float
     resident: tuple[str, ...] | None
     loading: bool
+    roles: tuple[Role, ...] | None = None
 
     def efficiency_for(self, stage: StageSpec) -> float:
         """What divides the roofline of a stage here.
@@ -154,6 +157,7 @@ def _class(spec: DeviceSpec, card: DeviceCard | None, where: str) -> DeviceClass
         card_efficiency=(card.efficiency if card and not own_compute else None) or 1.0,
         resident=spec.resident,
         loading=spec.loading,
+        roles=spec.worker.roles if spec.worker is not None else None,
     )
 
 

@@ -7,19 +7,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from iegopt.control.messages import Registered
-from iegopt.spec.stage import StageKind
+from iegopt.spec.kinds import role_of
 
 __all__ = ["Pool", "Worker", "role_of"]
-
-_CPU = {StageKind.TOKENIZE, StageKind.ROUTER, StageKind.AGENT_DECISION, StageKind.OUTPUT}
-
-
-def role_of(kind: StageKind) -> str:
-    """The role of the workers that run such a stage."""
-    if kind in _CPU:
-        return "cpu"
-    return str(kind) if kind in (StageKind.TOOL, StageKind.RETRIEVAL) else "lm"
-
 
 @dataclass
 class Worker:

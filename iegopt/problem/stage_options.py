@@ -20,7 +20,7 @@ from iegopt.devices import DeviceClass
 from iegopt.problem.sites import SiteTable
 from iegopt.problem.tiers import Preferred
 from iegopt.problem.variants import Candidate
-from iegopt.spec.kinds import KINDS
+from iegopt.spec.kinds import KINDS, role_of
 from iegopt.spec.stage import Parallelism, ParallelStrategy, Precision, StageSpec
 
 __all__ = ["Block", "SiteFigures", "StageBlocks", "StageLayout", "StageOptions", "stage_blocks"]
@@ -222,6 +222,9 @@ def stage_blocks(
             continue
         if device.type not in types:
             refused.append((kind, f"{device.type} devices do not run {stage.type} stages"))
+            continue
+        if device.roles is not None and (role_of(stage.type) not in device.roles or size > 1):
+            refused.append((kind, f"no worker of {device.model} runs {stage.type} stages on {size} devices"))
             continue
         found = [_block(stage, c, device, size, model, efficiency, preference) for c in candidates]
         usable = [block for block in found if isinstance(block, Block)]

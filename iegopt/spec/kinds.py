@@ -8,8 +8,9 @@ an unspecified stage costs about its latency expectation on one CPU host.
 from __future__ import annotations
 
 from iegopt.spec.stage import DeviceType, KindDefaults, NodeType, Priority, StageKind
+from iegopt.spec.worker import Role
 
-__all__ = ["KINDS", "LLM_KINDS"]
+__all__ = ["KINDS", "LLM_KINDS", "role_of"]
 
 _ACCELERATORS = (DeviceType.GPU, DeviceType.NPU)
 _ANY_COMPUTE = (*_ACCELERATORS, DeviceType.CPU)
@@ -67,3 +68,15 @@ KINDS: dict[StageKind, KindDefaults] = {
     StageKind.AGENT_DECISION: _control(flops=1e6, vram=16 * 10**6),
     StageKind.OUTPUT: _control(flops=1e6, vram=16 * 10**6),
 }  # fmt: skip
+
+
+_CONTROLS = frozenset({StageKind.TOKENIZE, StageKind.ROUTER, StageKind.AGENT_DECISION, StageKind.OUTPUT})
+
+
+def role_of(kind: StageKind) -> Role:
+    """The role of the workers that run such a stage."""
+    if kind in _CONTROLS:
+        return "cpu"
+    if kind is StageKind.TOOL:
+        return "tool"
+    return "retrieval" if kind is StageKind.RETRIEVAL else "lm"

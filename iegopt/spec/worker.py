@@ -26,9 +26,10 @@ class KvBudgets(Spec):
 
 
 class WorkerSpec(Spec):
-    """Workers of one device, one process for each role. The planner does not read it; ``iegopt_runtime`` does.
+    """Workers of one device, one process for each role.
 
-    ``at`` says who starts them: ``local`` workers are started beside the controller, ``elsewhere`` ones register by
+    Such a device is planned for stages of its ``roles`` alone, and not as part of a gang; the rest is read by
+    ``iegopt_runtime``. ``at`` says who starts them: ``local`` workers are started beside the controller, ``elsewhere`` ones register by
     themselves (``iegopt worker``). ``threads`` are those of one process, ``max_batch`` the sequences that an ``lm``
     worker holds active, ``slots`` what the others run at once. ``resident`` of the device lists the variants that are
     loaded at the start.

@@ -12,7 +12,7 @@ from iegopt.cost.roofline import Capacity
 from iegopt.devices import Device
 from iegopt.plans import Plan, StagePlan
 from iegopt.spec.cluster import ClusterSpec
-from iegopt.spec.kinds import KINDS
+from iegopt.spec.kinds import KINDS, role_of
 from iegopt.spec.request import RequestSpec
 from iegopt.spec.stage import Parallelism, ParallelStrategy, Precision, StageSpec
 from iegopt.spec.variant import Variant
@@ -70,6 +70,8 @@ class StageCheck:
             self.bad("option", spec.id, f"{k} devices", f"{spec.parallelism.degree} devices")
         if kind.type not in (spec.device_types or KINDS[spec.type].device_types):
             self.bad("option", spec.id, str(kind.type), "a device type that runs the stage")
+        if kind.roles is not None and (role_of(spec.type) not in kind.roles or k > 1):
+            self.bad("option", spec.id, f"{k} devices with workers for {', '.join(kind.roles)}", role_of(spec.type))
         bound = spec.affinity.device
         if bound is not None and spec.affinity.required and bound not in names:
             self.bad("affinity", spec.id, at.site, bound)

@@ -18,7 +18,7 @@ __all__ = ["RunningAttempt"]
 
 @dataclass
 class RunningAttempt:
-    """An attempt as its executor sees it (``workers.executor.Attempt``), and what a controller that returns must hear."""
+    """An attempt as its executor sees it (``workers.executor.Attempt``), and what is to be said of it again."""
 
     key: AttemptKey
     worker: str
