@@ -2,7 +2,8 @@
 
 As in vLLM's automatic prefix caching (Kwon et al. 2023, section 4), equal prefixes have equal keys, whichever request
 they belong to. The ends of the forward passes inside a block are hashed too, so that a key stands for KV equal to the
-bit (``history``); without them (``exact=False``) equal tokens are enough.
+bit (``history``); without them (``exact=False``) equal tokens are enough. KV that was compressed on its way is of a
+lower ``grade`` and has keys of its own, so that it never stands in for what was computed.
 """
 
 from __future__ import annotations
@@ -10,14 +11,15 @@ from __future__ import annotations
 import hashlib
 from array import array
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from iegopt_runtime.kv.history import BLOCK_TOKENS
 from iegopt_runtime.kv.layout import KvLayout
 
-__all__ = ["Block", "Chain", "KvManifest"]
+__all__ = ["EXACT", "Block", "Chain", "KvManifest", "graded"]
 
+EXACT = "exact"
 KEY_BYTES = 16
 
 
@@ -44,12 +46,19 @@ class Chain:
     """
 
     def __init__(
-        self, identity: str, layout: KvLayout, block_tokens: int = BLOCK_TOKENS, *, exact: bool = True
-    ) -> None:  # fmt: skip
+        self,
+        identity: str,
+        layout: KvLayout,
+        block_tokens: int = BLOCK_TOKENS,
+        *,
+        exact: bool = True,
+        grade: str = EXACT,
+    ) -> None:
         self.block_tokens = block_tokens
         self.exact = exact
+        self.grade = grade
         self.full: list[Block] = []
-        self._root = _digest(repr((identity, layout, block_tokens, exact)).encode())
+        self._last = _digest(repr((identity, layout, block_tokens, exact)).encode())
         self._tokens = array("I")
         self._ends = array("I")
 
@@ -66,6 +75,7 @@ class Chain:
         if len(self._tokens) < self.block_tokens:
             return None
         block = self._block()
+        self._last = self._key()
         self.full.append(block)
         self._tokens, self._ends = array("I"), array("I")
         return block
@@ -79,36 +89,58 @@ class Chain:
         """All blocks, with the last, shorter one where there is one."""
         return (*self.full, self._block()) if self._tokens else tuple(self.full)
 
-    def _block(self) -> Block:
-        before = bytes.fromhex(self.full[-1].key) if self.full else self._root
+    def _key(self) -> bytes:
         shape = self._ends.tobytes() if self.exact else b""
+        return _digest(self._last + len(shape).to_bytes(4, "little") + shape + self._tokens.tobytes())
+
+    def _block(self) -> Block:
         begin = len(self.full) * self.block_tokens
-        key = _digest(before + len(shape).to_bytes(4, "little") + shape + self._tokens.tobytes())
-        return Block(key.hex(), begin, begin + len(self._tokens))
+        return graded(Block(self._key().hex(), begin, begin + len(self._tokens)), self.grade)
+
+
+def graded(block: Block, grade: str) -> Block:
+    """The same tokens with KV of ``grade``: ``exact``, or the compression that it went through."""
+    if grade == EXACT:
+        return block
+    return Block(_digest(bytes.fromhex(block.key) + grade.encode()).hex(), block.begin, block.end)
 
 
 @dataclass(frozen=True)
 class KvManifest:
-    """What a sequence's KV consists of: enough to find, check and load it anywhere. ``tokens`` is their number."""
+    """What a sequence's KV consists of: enough to find, check and load it anywhere."""
 
     kv_id: str
     identity: str
     layout: KvLayout
     blocks: tuple[Block, ...]
+    grade: str = EXACT
 
     @property
     def tokens(self) -> int:
+        """How many it covers."""
         return self.blocks[-1].end if self.blocks else 0
 
     @property
     def bytes(self) -> int:
         return self.tokens * self.layout.bytes_per_token
 
+    def indices(self, blocks: Iterable[Block]) -> list[int]:
+        """Where ``blocks`` stand in it."""
+        keys = {block.key for block in blocks}
+        return [index for index, block in enumerate(self.blocks) if block.key in keys]
+
+    def as_grade(self, grade: str) -> KvManifest:
+        """After a transfer with this compression; what was compressed before keeps its grade."""
+        if grade == EXACT or self.grade != EXACT:
+            return self
+        return replace(self, blocks=tuple(graded(block, grade) for block in self.blocks), grade=grade)
+
     def document(self) -> dict[str, Any]:
         return {
             "kv_id": self.kv_id,
             "identity": self.identity,
             "layout": self.layout.document(),
+            "grade": self.grade,
             "blocks": [[block.key, block.begin, block.end] for block in self.blocks],
         }
 
@@ -124,7 +156,7 @@ class KvManifest:
         try:
             layout = KvLayout.read(document["layout"])
             blocks = tuple(Block(str(key), int(begin), int(end)) for key, begin, end in document["blocks"])
-            kv_id, identity = str(document["kv_id"]), str(document["identity"])
+            kv_id, identity, grade = (str(document[key]) for key in ("kv_id", "identity", "grade"))
         except (KeyError, TypeError) as error:
             raise ValueError(f"no manifest of KV: {error!r}") from None
         at = 0
@@ -132,7 +164,7 @@ class KvManifest:
             if len(bytes.fromhex(block.key)) != KEY_BYTES or block.begin != at or block.end <= at:
                 raise ValueError(f"{block}: expected a key of {KEY_BYTES} bytes and a block that begins at {at}")
             at = block.end
-        return cls(kv_id, identity, layout, blocks)
+        return cls(kv_id, identity, layout, blocks, grade)
 
 
 def _digest(data: bytes) -> bytes:

@@ -51,6 +51,13 @@ class BlockFiles:
         except (OSError, SafetensorError, KeyError) as error:
             raise KvLost(f"block {key}: {self.path(key).name} cannot be read ({error})") from None
 
+    def find(self, key: str) -> torch.Tensor | None:
+        """The block, or ``None`` where it cannot be had."""
+        try:
+            return self.read(key)
+        except KvLost:
+            return None
+
     def delete(self, key: str) -> None:
         self.path(key).unlink(missing_ok=True)
 

@@ -6,6 +6,9 @@ and waited for before the result is used, so that computing goes on meanwhile.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import torch
 
 __all__ = ["DeviceMemory"]
@@ -50,6 +53,24 @@ class DeviceMemory:
         if not source.is_cuda:
             # The host buffer may be given back as soon as this returns.
             self._stream.synchronize()
+
+    def mark(self) -> torch.cuda.Event | None:
+        """The point that the device's current stream has reached, for ``after``."""
+        if not self.cuda:
+            return None
+        event = torch.cuda.Event()  # type: ignore[no-untyped-call]
+        event.record(torch.cuda.current_stream(self.device))
+        return event
+
+    @contextmanager
+    def after(self, mark: torch.cuda.Event | None) -> Iterator[None]:
+        """What is done inside comes after ``mark``, but waits for nothing later on the stream it was taken from."""
+        if mark is None or self._stream is None:
+            yield
+            return
+        self._stream.wait_event(mark)
+        with torch.cuda.stream(self._stream):
+            yield
 
     def used(self) -> int | None:
         """Bytes that torch has taken on the device; ``None`` without CUDA, where nothing counts them."""

@@ -7,7 +7,7 @@ time of every use is given by the caller.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,7 +20,7 @@ from iegopt_runtime.kv.files import BlockFiles
 from iegopt_runtime.kv.memory import DeviceMemory
 from iegopt_runtime.kv.tiers import Tier, TierIndex, TierPolicy
 
-__all__ = ["KvStore", "KvUse"]
+__all__ = ["Incoming", "KvStore", "KvUse"]
 
 
 @dataclass(frozen=True)
@@ -56,14 +56,23 @@ class KvStore:
         self._adopt(now)
 
     def put(
-        self, block: Block, tensor: torch.Tensor, now: float, tier: Tier = Tier.L0, copy: Tier | None = None
-    ) -> None:
-        """Take in a copy of a block, of the layout's shape, from any device.
+        self,
+        block: Block,
+        tensor: torch.Tensor,
+        now: float,
+        tier: Tier = Tier.L0,
+        copy: Tier | None = None,
+        *,
+        owned: bool = False,
+    ) -> bool:
+        """Take in a block, of the layout's shape, from any device; False where it was held already.
 
         Parameters
         ----------
         copy
             Tier of a second copy, for recovery; left out where that tier is full of blocks in use.
+        owned
+            The caller gives the tensor away, so that it may be kept without copying it.
 
         Raises
         ------
@@ -77,13 +86,18 @@ class KvStore:
                 self._carry_out()
             if placed is not None:
                 try:
-                    self._store(block.key, tensor, placed)
+                    self._store(block.key, tensor, placed, owned)
                 except OSError:
                     self._discard(block.key)
                     raise NoRoom(placed.name, tensor.nbytes, 0) from None
             if copy is not None:
                 self._index.copy(block.key, copy)
                 self._carry_out()
+            return placed is not None
+
+    def incoming(self, tier: Tier = Tier.L0, copy: Tier | None = None) -> Incoming:
+        """Begin to take in the blocks of a sequence one by one."""
+        return Incoming(self, tier, copy)
 
     def save(
         self,
@@ -100,18 +114,10 @@ class KvStore:
         KvManifest
             What of it is held: all, or the blocks before the first that found no room.
         """
-        with self._lock:
-            kept: list[Block] = []
-            try:
-                for block in manifest.blocks:
-                    self.put(block, tensor(block), now, tier, copy)
-                    self._index.acquire(block.key)
-                    kept.append(block)
-            except NoRoom:
-                pass
-            self.forget(manifest.kv_id)
-            self._manifests[manifest.kv_id] = replace(manifest, blocks=tuple(kept))
-            return self._manifests[manifest.kv_id]
+        incoming = self.incoming(tier, copy)
+        for block in manifest.blocks:
+            incoming.add(block, tensor(block), now)
+        return incoming.commit(manifest)
 
     def read(self, block: Block, now: float) -> torch.Tensor:
         """The tensor of a block, in device or host memory as it lies; not to be changed. The block is touched.
@@ -137,9 +143,7 @@ class KvStore:
         """The longest held run of first blocks, kept from being dropped inside; brought up to L0 as far as there is
         room if ``promote``."""
         with self._lock:
-            held = blocks[: self.match(blocks)]
-            for block in held:
-                self._index.acquire(block.key)
+            held = self.acquire(blocks)
             # The deepest first: of a sequence that was used at once, the root is the last to go.
             for block in reversed(held):
                 if block.key not in self._index:
@@ -150,15 +154,12 @@ class KvStore:
                 else:
                     self._index.touch(block.key, now)
             whole = self.match(held)  # a file may have turned out damaged on its way up
-            for block in held[whole:]:
-                self._index.release(block.key)
+            self.release(held[whole:])
             held = held[:whole]
         try:
             yield held
         finally:
-            with self._lock:
-                for block in held:
-                    self._index.release(block.key)
+            self.release(held)
 
     def hold(self, manifest: KvManifest) -> None:
         """Refer to all blocks of a sequence under its ``kv_id``, in place of what that referred to before.
@@ -172,8 +173,28 @@ class KvStore:
             for block in manifest.blocks:
                 if block.key not in self._index:
                     raise KvLost(f"{manifest.kv_id}: block {block.key} is not held")
-            for block in manifest.blocks:
+            self.acquire(manifest.blocks)
+            self.enter(manifest)
+
+    def acquire(self, blocks: Sequence[Block]) -> Sequence[Block]:
+        """Refer once more to the longest held run of first blocks, which is returned."""
+        with self._lock:
+            held = blocks[: self.match(blocks)]
+            for block in held:
                 self._index.acquire(block.key)
+            return held
+
+    def release(self, blocks: Sequence[Block], discard: Collection[str] = ()) -> None:
+        """Refer once less to each; those in ``discard`` are dropped unless somebody else refers to them."""
+        with self._lock:
+            for block in blocks:
+                self._index.release(block.key)
+                if block.key in discard and block.key in self._index and not self._index.references(block.key):
+                    self._discard(block.key)
+
+    def enter(self, manifest: KvManifest) -> None:
+        """Hold a sequence whose blocks were acquired for it, in place of what its ``kv_id`` held before."""
+        with self._lock:
             self.forget(manifest.kv_id)
             self._manifests[manifest.kv_id] = manifest
 
@@ -258,8 +279,10 @@ class KvStore:
         self._index.discard(key)
         self._carry_out()
 
-    def _store(self, key: str, tensor: torch.Tensor, tier: Tier) -> None:
-        if tier is Tier.L0:
+    def _store(self, key: str, tensor: torch.Tensor, tier: Tier, owned: bool = False) -> None:
+        if owned and not self.memory.cuda and tier is not Tier.L2:
+            self._tensors[tier][key] = tensor
+        elif tier is Tier.L0:
             self._tensors[tier][key] = self.memory.to_device(tensor)
         elif tier is Tier.L1:
             self._tensors[tier][key] = self.memory.to_host(tensor)
@@ -287,3 +310,47 @@ class KvStore:
         except KvLost:
             self._discard(key)
             raise
+
+
+class Incoming:
+    """Blocks of a sequence as they come in, in any order: kept from being dropped, held under a name once all are there
+    (``commit``), or forgotten as if they had never come (``discard``)."""
+
+    def __init__(self, store: KvStore, tier: Tier, copy: Tier | None) -> None:
+        self._store, self._tier, self._copy = store, tier, copy
+        self._acquired: dict[str, Block] = {}
+        self._fresh: set[str] = set()
+
+    def held(self, blocks: Sequence[Block]) -> list[Block]:
+        """Those of ``blocks`` that are here and stay so; they need not come in any more."""
+        for block in blocks:
+            if block.key not in self._acquired and self._store.acquire([block]):
+                self._acquired[block.key] = block
+        return [block for block in blocks if block.key in self._acquired]
+
+    def add(self, block: Block, tensor: torch.Tensor, now: float, *, owned: bool = False) -> None:
+        """A block has come in. Where there is no room for it, ``commit`` ends before it."""
+        if block.key in self._acquired:
+            return
+        try:
+            fresh = self._store.put(block, tensor, now, self._tier, self._copy, owned=owned)
+        except NoRoom:
+            return
+        if self._store.acquire([block]):
+            self._acquired[block.key] = block
+            self._fresh |= {block.key} if fresh else set()
+
+    def commit(self, manifest: KvManifest) -> KvManifest:
+        """Hold the sequence under its ``kv_id``: its blocks up to the first that is not here."""
+        count = next((i for i, b in enumerate(manifest.blocks) if b.key not in self._acquired), len(manifest.blocks))
+        held = replace(manifest, blocks=manifest.blocks[:count])
+        for block in held.blocks:
+            self._acquired.pop(block.key)
+        self._store.enter(held)
+        self.discard()
+        return held
+
+    def discard(self) -> None:
+        """Forget what is not held; what was here before stays."""
+        self._store.release(list(self._acquired.values()), self._fresh)
+        self._acquired = {}

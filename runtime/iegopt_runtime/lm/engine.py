@@ -17,7 +17,7 @@ from typing import Literal
 import torch
 
 from iegopt_runtime.errors import KvLost, ModelError, NoRoom
-from iegopt_runtime.kv.blocks import Block, Chain
+from iegopt_runtime.kv.blocks import Chain, KvManifest
 from iegopt_runtime.kv.history import BLOCK_TOKENS
 from iegopt_runtime.kv.store import KvStore, KvUse
 from iegopt_runtime.kv.tiers import Tier
@@ -53,6 +53,12 @@ class _Pending:
     job: Job
     emit: OnEvent
     waits_for: str | None = None
+
+    def fail(self, event: Failed) -> None:
+        """It will not begin."""
+        if isinstance(self.job, Generate) and self.job.sink is not None:
+            self.job.sink.abort(event.message)
+        self.emit(event)
 
 
 class LmEngine:
@@ -136,13 +142,13 @@ class LmEngine:
         layout, _ = self.host.shape(self.host.registry.find(model, variant))
         return -(-tokens // self.block_tokens) * self.block_tokens * layout.bytes_per_token
 
-    def wanted(self, job: Generate) -> tuple[Block, ...]:
-        """Blocks that would spare the job work and are not held here, in order from the first that is missing; what
-        to ask other workers for. From any thread."""
+    def wanted(self, job: Generate) -> KvManifest:
+        """The blocks that would spare the job work, held here or not: what to ask other workers for before it is
+        submitted. Under the job's id, so that it is what a fetch of it holds. From any thread."""
         artifact = self.host.registry.find(job.model, job.variant)
         layout, _ = self.host.shape(artifact)
-        blocks = wanted_blocks(job, lambda: Chain(artifact.identity, layout, self.block_tokens))
-        return blocks[self.store.match(blocks) :]
+        blocks = wanted_blocks(job, lambda: Chain(artifact.identity, layout, self.block_tokens, grade=job.grade))
+        return KvManifest(job.job_id, artifact.identity, layout, blocks, job.grade)
 
     def load(self) -> EngineLoad:
         """Now, from any thread."""
@@ -179,7 +185,7 @@ class LmEngine:
     def _enqueue(self, pending: _Pending) -> None:
         job_id = pending.job.job_id
         if job_id in self._active or any(other.job.job_id == job_id for other in self._waiting):
-            pending.emit(Failed(job_id, "refused", f"job {job_id} is already here"))
+            pending.fail(Failed(job_id, "refused", f"job {job_id} is already here"))
         else:
             self._waiting.append(pending)
 
@@ -192,7 +198,7 @@ class LmEngine:
             try:
                 waits_for = self._try(pending)
             except Exception as error:  # noqa: BLE001 - one job's failure must not end the others
-                pending.emit(_failure(pending.job.job_id, error))
+                pending.fail(_failure(pending.job.job_id, error))
             if waits_for is None:
                 self._waiting.remove(pending)
             elif waits_for != pending.waits_for:
@@ -267,7 +273,7 @@ class LmEngine:
     def _stop(self, job_id: str, how: How) -> None:
         for pending in [pending for pending in self._waiting if pending.job.job_id == job_id]:
             self._waiting.remove(pending)
-            pending.emit(Failed(job_id, "cancelled", f"{how} before it began"))
+            pending.fail(Failed(job_id, "cancelled", f"{how} before it began"))
         if job_id not in self._active:
             return
         task, emit = self._active[job_id]

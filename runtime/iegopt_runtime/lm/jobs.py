@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
@@ -10,7 +10,6 @@ import torch
 
 from iegopt_runtime.kv.blocks import Block, KvManifest
 from iegopt_runtime.kv.history import Segment
-from iegopt_runtime.kv.layout import KvLayout
 from iegopt_runtime.kv.tiers import Tier
 from iegopt_runtime.lm.sampling import Sampling
 from iegopt_runtime.lm.tool_calls import ToolCall
@@ -24,8 +23,8 @@ __all__ = [
 class BlockSink(Protocol):
     """Takes the blocks of a sequence while it is computed. Called from the engine's thread, so it must not block."""
 
-    def begin(self, identity: str, layout: KvLayout, planned: Sequence[Block]) -> None:
-        """Before the first block; ``planned`` are the blocks that the known tokens will fill."""
+    def begin(self, planned: KvManifest, block_tokens: int) -> None:
+        """Before the first block; ``planned`` has the blocks that the known tokens will fill."""
 
     def block(self, block: Block, tensor: torch.Tensor) -> None:
         """A block is complete. ``tensor`` is a view into the sequence's buffer, written to no more."""
@@ -75,6 +74,8 @@ class Generate:
     recompute
         How KV of ``segments`` that is lost is computed again: in the passes that made it, or in chunks throughout
         (quicker, and tokens may then differ).
+    grade
+        Of the KV to go on from and to keep: ``exact``, or the compression it went through (``int8``).
     """
 
     job_id: str
@@ -92,6 +93,7 @@ class Generate:
     copy: Tier | None = None
     reservation: str | None = None
     recompute: Literal["exact", "fast"] = "exact"
+    grade: str = "exact"
     sink: BlockSink | None = None
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection
 from collections.abc import Sequence as Run
+from dataclasses import replace
 
 import torch
 
@@ -123,7 +124,7 @@ class Sequence:
         released()
 
     def _new_chain(self, block_tokens: int) -> Chain:
-        return Chain(self.loaded.artifact.identity, self.loaded.layout, block_tokens)
+        return Chain(self.loaded.artifact.identity, self.loaded.layout, block_tokens, grade=self.job.grade)
 
     def _begin(self, block_tokens: int) -> None:
         """Load what KV is held, and let known output pass by, which may already be complete."""
@@ -146,7 +147,7 @@ class Sequence:
         if job.sink is not None:
             planned = self._new_chain(block_tokens)
             planned.follow(job.tokens, ends)
-            job.sink.begin(self.loaded.artifact.identity, self.loaded.layout, planned.blocks())
+            job.sink.begin(replace(self._manifest(), blocks=planned.blocks()), block_tokens)
         for block in self._chain.full:
             self._completed(block)
         for token in job.tokens[len(job.tokens) - job.generated :]:
@@ -208,7 +209,8 @@ class Sequence:
 
     def _manifest(self) -> KvManifest:
         kv_id = self.job.kv_id if self.job.kv_id is not None else f"{self.job.job_id}#unheld"
-        return KvManifest(kv_id, self.loaded.artifact.identity, self.loaded.layout, self._chain.blocks())
+        artifact, layout = self.loaded.artifact, self.loaded.layout
+        return KvManifest(kv_id, artifact.identity, layout, self._chain.blocks(), self.job.grade)
 
 
 def _leading(blocks: Run[Block], keys: Collection[str]) -> int:

@@ -289,8 +289,9 @@ def test_copies_for_recovery_are_there_while_it_still_runs(make_client: Callable
     client.submit(job("a", prompt(130), 2000, copy=Tier.L2))
     client.until(lambda e: isinstance(e, Streamed))
     plain = job("b", prompt(130), 1)
-    assert client.engine.store.match(client.engine.wanted(replace(plain, job_id="c"))) == 0
-    assert client.engine.wanted(plain) == ()
+    wanted = client.engine.wanted(plain).blocks
+    assert [block.end for block in wanted] == [64, 128]
+    assert [client.engine.store.tiers(block) for block in wanted] == [{Tier.L2}, {Tier.L2}]
     client.engine.stop("a")
     client.end("a")
 
