@@ -10,12 +10,13 @@
    (``counting.py``). On dense graphs of few options, then, branch and bound over pairs of stages, as long as it
    gets on (``exact/pair_search.py``).
 4. Memory and limits in time as prices: a better bound, plans by beam search, and fewer options
-   (``exact/bounding.py``). Where no plan is known by then, repair walks from random starts.
+   (``exact/bounding.py``); where the gap is large after a first look, parts of the plan are built anew before the
+   next (``search/rebuild.py``). Where no plan is known by then, repair walks from random starts.
 5. On a graph with cycles where no price is due, elimination over the options that are left: where no shared limit
    binds, its choice is optimal.
 6. Branch and bound on prices, neighbourhoods solved by it, and local search take turns until the end: tabu search over
-   the whole neighbourhood of a plan where the options left are few, kicks elsewhere. Where the bound stands still for
-   long on a small problem, CP-SAT gets half of the time left.
+   the whole neighbourhood of a plan where the options left are few, parts of it built anew elsewhere. Where the
+   bound stands still for long on a small problem, CP-SAT gets half of the time left.
 7. Where prices do not hold, or find no plan, what survives of the options is enumerated where it is small, else goes
    to CP-SAT in a process of its own, with the plan as hint.
 

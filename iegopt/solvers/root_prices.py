@@ -11,6 +11,8 @@ from iegopt.solvers.exact.candidates import table_cells
 from iegopt.solvers.exact.messages import UNREACHABLE
 from iegopt.solvers.exact.prices import unpriceable
 from iegopt.solvers.run import Run
+from iegopt.solvers.search.compiled_rebuild import compilable
+from iegopt.solvers.search.rebuild import rebuild, unbuildable
 from iegopt.solvers.seconds import relaxation_seconds
 
 __all__ = ["RootPrices"]
@@ -20,8 +22,11 @@ _EDGE_NEEDS, _OPTION_NEEDS, _PAIR_NEEDS = 6e-4, 3e-6, 2.5e-7
 tabled, as measured on a server."""
 _NEAR, _NEAR_GROWTH, _NEAR_PHASES = 20, 4, 2
 """Options of a stage, in the mean, that are looked at first; by what they grow until nearly all are; their phases."""
-_FAR = 0.01
-"""Gap above which the plan is improved before more options are looked at."""
+_FAR, _FARTHER = 0.01, 0.03
+"""Gap above which the plan is improved before more options are looked at, and above which it is built anew even
+without compiled steps, and not searched in windows."""
+_REBUILT_SHARE, _REBUILT_MOST = 0.2, 0.3
+"""Share of the time left, and seconds at most, that rebuilding it takes."""
 
 
 class RootPrices:
@@ -31,6 +36,7 @@ class RootPrices:
         self._run, self._problem, self._clock = run, run.problem, run.clock
         self._reason = unpriceable(self._problem, np.zeros(len(self._problem.options.site), dtype=np.bool_))
         self._looked: list[int] = []
+        self._rebuilt = 0
 
     def look_near(self) -> None:
         """Prices over the options with the least min-marginals alone: a plan, a bound, and often the proof.
@@ -57,13 +63,27 @@ class RootPrices:
             self._looked.append(int(mask.sum()))
             run.take_plan_of(search)
             run.raise_bound(beyond if search.bound is None else min(beyond, search.bound))
-            if run.best is not None and run.best[0] - (run.bound or 0) > _FAR * abs(run.best[0]):
-                search.improve_in_windows()
-                run.take_plan_of(search)
+            if run.best is not None and run.gap > _FAR:
+                self._improve(search)
             run.params.report(None, run.bound, run.proof)
             near *= _NEAR_GROWTH
         if self._looked:
             run.steps.append(f"prices over the nearest {', '.join(map(str, self._looked))} options")
+        if self._rebuilt:
+            run.steps.append(f"{self._rebuilt} times rebuilt")
+
+    def _improve(self, search: PricedSearch) -> None:
+        """A better plan, which leaves fewer options to look at."""
+        run, problem = self._run, self._problem
+        enough = _FAR if compilable(run.relaxed) else _FARTHER
+        if run.best is not None and run.gap > enough and unbuildable(problem) is None:
+            own = self._clock.slice(min(_REBUILT_SHARE * self._clock.left, _REBUILT_MOST))
+            best, steps = rebuild(run.relaxed, run.best, own, run.rng, run.params.check, run.params.report)
+            run.take(best)
+            self._rebuilt += steps
+        else:
+            search.improve_in_windows()
+            run.take_plan_of(search)
 
     def bound_all(self) -> None:
         """Prices over all options that are left."""

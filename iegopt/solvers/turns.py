@@ -44,14 +44,14 @@ class Turns:
         self._run = run
         self._near = Neighbourhoods(run.problem, run.rng, run.params.report)
         self._tabu: TabuSearch | None = None
-        self._kicks = 0
+        self._moved = 0
         self.stalled = False
 
     @property
     def note(self) -> str:
         """What local search did."""
         tabu = self._tabu
-        return f"{self._kicks} kicks of local search" if tabu is None else f"{tabu.steps} steps of tabu search"
+        return f"{self._moved} steps of local search" if tabu is None else f"{tabu.steps} steps of tabu search"
 
     def search_pairs(self) -> None:
         """Between steps 3 and 4, branch and bound over the pairs of a dense graph, as long as it gets on."""
@@ -75,7 +75,7 @@ class Turns:
         Parameters
         ----------
         search_most
-            Seconds of neighbourhoods, and of kicks, in a turn at most.
+            Seconds of neighbourhoods, and of rebuilding, in a turn at most.
         """
         run, clock = self._run, self._run.clock
         if run.search is None:
@@ -129,7 +129,7 @@ class Turns:
             run.best = self._near.improve(run.best, run.survivors, clock)
 
     def _search(self, clock: Clock) -> None:
-        """Tabu search where the options left are few enough, kicks elsewhere."""
+        """Tabu search where the options left are few enough, plans rebuilt elsewhere."""
         run = self._run
         if self._tabu is None and run.clock.left > pressure() * _TABU_NEEDS:
             mask = run.survivors
@@ -137,16 +137,16 @@ class Turns:
                 params = run.params
                 self._tabu = TabuSearch(run.problem, mask, run.best, params.seed, params.check, params.report)
         if self._tabu is None:
-            self._kick(clock)
+            self._rebuild(clock)
             return
         self._tabu.offer(run.best)
         self._tabu.run(clock, run.bound)
         if self._tabu.best is not None:
             run.take(self._tabu.best)
 
-    def _kick(self, clock: Clock) -> None:
+    def _rebuild(self, clock: Clock) -> None:
         run = self._run
         if run.best is not None and clock.left > 0:
             params = run.params
-            run.best, kicks = improve(run.relaxed, run.best, clock, run.rng, params.check, params.report)
-            self._kicks += kicks
+            run.best, steps = improve(run.relaxed, run.best, clock, run.rng, params.check, params.report)
+            self._moved += steps

@@ -172,7 +172,9 @@ def test_constants_are_those_of_the_package(loaded: SimpleNamespace) -> None:
     from iegopt.problem.arrays import TICKS_PER_SECOND
     from iegopt.solvers.exact import kernels as module
     from iegopt.solvers.exact import link_kernels
+    from iegopt.solvers.search import kernels as in_search
 
+    assert in_search.TICKS_PER_SECOND == TICKS_PER_SECOND
     assert (module.UNREACHABLE, module.TICKS_PER_SECOND) == (UNREACHABLE, TICKS_PER_SECOND)
     assert link_kernels._UNREACHABLE == UNREACHABLE
 

@@ -102,11 +102,12 @@ def _registered() -> tuple[dict[str, tuple[Any, str]], str | None]:
         return {}, "numba is switched off: NUMBA_DISABLE_JIT is set"
     try:
         from iegopt.solvers.exact import kernels, link_kernels
+        from iegopt.solvers.search import kernels as in_search
         from iegopt.solvers.timed import kernels as in_time
     except RuntimeError as error:  # numba looks for a folder for its cache as soon as a function is defined
         return {}, f"numba has nowhere to keep kernels, set NUMBA_CACHE_DIR to a folder ({error})"
     assert link_kernels.send_columns.__name__ in kernels.KERNELS
-    return {**kernels.KERNELS, **in_time.KERNELS}, None
+    return {**kernels.KERNELS, **in_search.KERNELS, **in_time.KERNELS}, None
 
 
 def _call_each() -> None:
@@ -121,11 +122,14 @@ def _call_each() -> None:
     from iegopt.solvers.exact.links import LevelLink
     from iegopt.solvers.exact.relaxation import relaxation
     from iegopt.solvers.exact.site_tree import SiteTree
+    from iegopt.solvers.search.compiled_rebuild import CompiledRebuild
     from iegopt.solvers.timed.pricer import Pricer
     from iegopt.solvers.timed.walk import Walk
 
     toy = generate("chain", 2, 4)
-    relaxation(toy).prune(0)
+    relaxed = relaxation(toy)
+    relaxed.prune(0)
+    CompiledRebuild(relaxed, (0, toy.options.ptr[:-1]), random.Random(0), check=False).go(1.0, 2, 1)
     relaxations(toy, toy.options.cost[None])
     tree, sites = SiteTree(toy.topology), np.arange(4)
     free = tuple(np.zeros(1, dtype=np.int64) for _ in tree.levels)

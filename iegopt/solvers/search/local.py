@@ -1,9 +1,11 @@
-"""Solver ``local``: iterated local search over feasible plans, with a way through infeasible ones.
+"""Solver ``local``: local search from a feasible plan, by the search that suits the problem.
 
-Descend by shifts, then swaps and gatherings (variable neighbourhood descent); kick a few connected stages to other good
-options, even ones that overload a device; repair; descend from what was touched; keep the result where it is
-not much worse (threshold accepting), else go back. Where no first plan is feasible, the repair walk is restarted from
-new starts until one is. Problems of few options, where only memory couples the stages, go to tabu search (``tabu.py``).
+Problems of few options, where only memory couples the stages, go to tabu search (``tabu.py``); in others parts of the
+plan are built anew (``rebuild.py``), and where limits along paths make that blind, it is kicked: descend by shifts,
+then swaps and gatherings (variable neighbourhood descent); kick a few connected stages to other good options, even
+ones that overload a device; repair; descend from what was touched; keep the result where it is not much worse
+(threshold accepting), else go back. Where no first plan is feasible, the repair walk is restarted from new starts until
+one is.
 
 Source: Lourenço, Martin, Stützle, Iterated local search, Handbook of Metaheuristics (2003).
 """
@@ -24,6 +26,7 @@ from iegopt.solvers.result import Params, Report, Result, Status, unheard
 from iegopt.solvers.search.greedy import Best, construct, first_plans, plan_without_time, usable_hint
 from iegopt.solvers.search.moves import Move, best_shift, cheapest_by_site, gathers, swaps
 from iegopt.solvers.search.outcome import outcome, relaxation_proof
+from iegopt.solvers.search.rebuild import rebuild, unbuildable
 from iegopt.solvers.search.repair import repair
 from iegopt.solvers.search.state import State
 from iegopt.solvers.search.tabu import TabuSearch, tabu_reason
@@ -70,7 +73,7 @@ class LocalSolver:
         rounds = 0
         if best is not None:
             best, rounds = improve(relaxed, best, clock, rng, params.check, params.report)
-        return outcome(relaxed, best, self.name, clock, f"{rounds} kicks")
+        return outcome(relaxed, best, self.name, clock, f"{rounds} steps of local search")
 
 
 def search_feasible(relaxed: Relaxation, clock: Clock, rng: random.Random, check: bool) -> Best | None:
@@ -90,10 +93,18 @@ def search_feasible(relaxed: Relaxation, clock: Clock, rng: random.Random, check
 def improve(
     relaxed: Relaxation, best: Best, clock: Clock, rng: random.Random, check: bool, report: Report = unheard
 ) -> tuple[Best, int]:
-    """Search from a feasible plan until the clock ends or the bound is met; returns the best plan and the kicks.
+    """Search from a feasible plan until the clock ends or the bound is met; returns the best plan and the steps.
 
     ``report`` receives every better plan.
     """
+    search = rebuild if unbuildable(relaxed.problem) is None else _kicked
+    return search(relaxed, best, clock, rng, check, report)
+
+
+def _kicked(
+    relaxed: Relaxation, best: Best, clock: Clock, rng: random.Random, check: bool, report: Report
+) -> tuple[Best, int]:
+    """Iterated local search."""
     problem, bound = relaxed.problem, relaxed.bound
     state = State(problem, relaxed.messages, check)
     kicks = 0

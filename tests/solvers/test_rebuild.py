@@ -1,0 +1,136 @@
+"""Ruin and recreate: every step is priced exactly and keeps every constraint, by array operations and compiled."""
+
+from __future__ import annotations
+
+import random
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from iegopt.errors import InternalError
+from iegopt.problem.arrays import Problem
+from iegopt.problem.families import generate
+from iegopt.solvers.brute import Brute
+from iegopt.solvers.clock import Clock
+from iegopt.solvers.evaluate import feasible, objective
+from iegopt.solvers.exact import compiled
+from iegopt.solvers.exact.relaxation import relaxation
+from iegopt.solvers.result import Params
+from iegopt.solvers.search.compiled_rebuild import CompiledRebuild, compilable
+from iegopt.solvers.search.rebuild import _ByState, rebuild, unbuildable
+from tests.solvers.random_problems import random_problem
+from tests.solvers.test_messages import with_overlap, with_shards
+
+
+@pytest.fixture(scope="module")
+def loaded() -> SimpleNamespace:
+    pytest.importorskip("numba", reason="the extra 'fast' is not installed")
+    before = compiled._ready
+    compiled.warmup()
+    module = compiled._ready
+    compiled._ready = before
+    assert module is not None
+    return module
+
+
+@pytest.fixture
+def core(loaded: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
+    monkeypatch.setattr(compiled, "_ready", loaded)
+    return loaded
+
+
+@pytest.fixture
+def plain(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compiled, "_ready", None)
+
+
+def worst_plan(problem: Problem, seed: int) -> tuple[int, np.ndarray] | None:
+    """The worst of some feasible plans at random, else the best there is; ``None`` where there is none."""
+    rng = np.random.default_rng(seed)
+    found = Brute().solve(problem, Params(), None)
+    if found.objective is None or found.choice is None:
+        return None
+    plans = [found.choice]
+    for _ in range(200):
+        plan = rng.integers(problem.options.ptr[:-1], problem.options.ptr[1:])
+        if problem.allowed[plan].all() and feasible(problem, plan):
+            plans.append(plan)
+    return max(((objective(problem, plan), plan) for plan in plans), key=lambda each: each[0])
+
+
+def optimum(problem: Problem) -> int:
+    value = Brute().solve(problem, Params(), None).objective
+    assert value is not None
+    return value
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_steps_by_arrays_keep_all_constraints(seed: int, plain: None) -> None:
+    """Affinities, budgets, shared weights, gangs, any links; ``check`` recomputes every plan."""
+    problem = random_problem(seed)
+    start = worst_plan(problem, seed)
+    if start is None or unbuildable(problem) is not None or problem.V < 2:
+        return
+    engine = _ByState(relaxation(problem), start, random.Random(seed), True, Clock(10.0))
+    engine.go(0.1 * start[0], min(4, problem.V), 60)
+    value, plan = engine.best
+    assert feasible(problem, plan)
+    assert optimum(problem) <= value == objective(problem, plan) <= start[0]
+
+
+@pytest.mark.parametrize("links", ["tree", "odd"])
+@pytest.mark.parametrize("seed", range(20))
+def test_compiled_steps_keep_memory(links: str, seed: int, core: SimpleNamespace) -> None:
+    """Gangs, shards, overlap, links that are dearer inside than outside."""
+    first = random_problem(seed, links=links, gangs=seed % 3 > 0, affinity=False, deadline=False, extensions=False)
+    for problem in (first, with_overlap(first, seed), with_shards(first), with_overlap(with_shards(first), seed)):
+        start = worst_plan(problem, seed)
+        if start is None or problem.V < 2:
+            continue
+        relaxed = relaxation(problem)
+        assert compilable(relaxed)
+        engine = CompiledRebuild(relaxed, start, random.Random(seed), check=True)
+        for _ in range(5):
+            engine.go(0.1 * start[0], min(4, problem.V), 100)
+        assert optimum(problem) <= engine.best[0] <= start[0]
+
+
+@pytest.mark.parametrize("engine", ["arrays", "compiled"])
+def test_small_problems_are_solved(engine: str, loaded: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compiled, "_ready", loaded if engine == "compiled" else None)
+    met = 0
+    for seed in range(12):
+        problem = random_problem(seed, affinity=False, deadline=False, extensions=False, links="tree")
+        start = worst_plan(problem, seed)
+        if start is None or problem.V < 2:
+            continue
+        relaxed = relaxation(problem)
+        assert compilable(relaxed) == (engine == "compiled")
+        best, _ = rebuild(relaxed, start, Clock(0.1), random.Random(seed), check=True)
+        met += best[0] == optimum(problem)
+    assert met >= 9
+
+
+def test_what_the_kernel_claims_is_recomputed(core: SimpleNamespace) -> None:
+    problem = generate("layered", 4, 8, "tight", 0)
+    plan = Brute().solve(problem, Params(), None).choice
+    assert plan is not None
+    engine = CompiledRebuild(relaxation(problem), (objective(problem, plan) + 1, plan), random.Random(0), check=True)
+    with pytest.raises(InternalError, match="by deltas"):
+        engine.go(1.0, 2, 1)
+
+
+def test_limits_along_paths_are_left_to_other_searches() -> None:
+    problem = next(p for p in map(random_problem, range(80)) if p.has_path_limits)
+    assert unbuildable(problem) == "limits along paths"
+    assert unbuildable(generate("chain", 4, 8, "tight", 0)) is None
+
+
+def test_it_ends_with_the_clock() -> None:
+    problem = generate("layered", 20, 64, "tight", 0)
+    relaxed = relaxation(problem)
+    plan = problem.options.ptr[:-1]
+    best, steps = rebuild(relaxed, (1, plan), Clock(0.0), random.Random(0), check=False)
+    assert best[0] == 1
+    assert steps == 0
