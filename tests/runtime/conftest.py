@@ -68,7 +68,12 @@ def make_client(registry: Registry, tmp_path: Path) -> Iterator[Callable[..., Cl
     """Engines with a store of their own; options of ``LmEngine``, budgets of tiers, bytes for weights."""
     engines: list[LmEngine] = []
 
-    def make(budgets: tuple[int, int, int] = (8 * MB, 8 * MB, 0), weights: int | None = None, **options: int) -> Client:
+    def make(
+        budgets: tuple[int, int, int] = (8 * MB, 8 * MB, 0),
+        weights: int | None = None,
+        registry: Registry = registry,
+        **options: int,
+    ) -> Client:
         memory = DeviceMemory("cpu")
         folder = tmp_path / f"kv{len(engines)}" if budgets[2] else None
         store = KvStore(memory, TierPolicy(dict(zip(Tier, budgets, strict=True))), folder)
