@@ -25,8 +25,9 @@ _NEAR, _NEAR_GROWTH, _NEAR_PHASES = 20, 4, 2
 _FAR, _FARTHER = 0.01, 0.03
 """Gap above which the plan is improved before more options are looked at, and above which it is built anew even
 without compiled steps, and not searched in windows."""
-_REBUILT_SHARE, _REBUILT_MOST = 0.2, 0.3
-"""Share of the time left, and seconds at most, that rebuilding it takes."""
+_REBUILT_SHARE, _REBUILT_MOST, _GAINED = 0.2, 0.4, 0.01
+"""Share of the time left, and seconds at most, that rebuilding it takes, and the share of the gap that a round of it
+must gain for another to follow."""
 
 
 class RootPrices:
@@ -63,7 +64,7 @@ class RootPrices:
             self._looked.append(int(mask.sum()))
             run.take_plan_of(search)
             run.raise_bound(beyond if search.bound is None else min(beyond, search.bound))
-            if run.best is not None and run.gap > _FAR:
+            if run.gap > _FAR and run.best is not None:
                 self._improve(search)
             run.params.report(None, run.bound, run.proof)
             near *= _NEAR_GROWTH
@@ -73,17 +74,25 @@ class RootPrices:
             run.steps.append(f"{self._rebuilt} times rebuilt")
 
     def _improve(self, search: PricedSearch) -> None:
-        """A better plan, which leaves fewer options to look at."""
-        run, problem = self._run, self._problem
+        """A better plan, which leaves fewer options to look at: windows are strong on forests, rebuilding elsewhere."""
+        run = self._run
         enough = _FAR if compilable(run.relaxed) else _FARTHER
-        if run.best is not None and run.gap > enough and unbuildable(problem) is None:
-            own = self._clock.slice(min(_REBUILT_SHARE * self._clock.left, _REBUILT_MOST))
-            best, steps = rebuild(run.relaxed, run.best, own, run.rng, run.params.check, run.params.report)
-            run.take(best)
-            self._rebuilt += steps
-        else:
+        rebuilt = run.gap > enough and unbuildable(self._problem) is None
+        if not rebuilt or not run.relaxed.forest.dropped:
             search.improve_in_windows()
             run.take_plan_of(search)
+        if rebuilt and run.gap > enough:
+            self._rebuild()
+
+    def _rebuild(self) -> None:
+        run, left = self._run, self._clock.left
+        assert run.best is not None
+        own = self._clock.slice(min(_REBUILT_SHARE * left, _REBUILT_MOST))
+        best, steps = rebuild(
+            run.relaxed, run.best, own, run.rng, run.params.check, run.params.report, least=_GAINED * run.gap
+        )
+        run.take(best)
+        self._rebuilt += steps
 
     def bound_all(self) -> None:
         """Prices over all options that are left."""

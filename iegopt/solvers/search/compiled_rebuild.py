@@ -19,6 +19,8 @@ from iegopt.solvers.search.tables import untabled
 __all__ = ["CompiledRebuild", "compilable", "layout_seconds"]
 
 Ints = npt.NDArray[np.int64]
+_ROUND, _ROUND_PER_OPTION = 0.03, 3e-6
+"""Seconds of a round, and more per allowed option."""
 _OPTION_NEEDS = 2e-7
 """Seconds that laying out takes per option, as measured on one core of a server."""
 
@@ -45,12 +47,12 @@ class CompiledRebuild:
         what a stage's options differ by: as measured on tight problems of 50 stages.
     """
 
-    round_seconds = 0.15
-    rounds = ((25, 0.8), (12, 0.4))
+    rounds = ((25, 0.8), (8, 0.1))
 
     def __init__(self, relaxed: Relaxation, best: tuple[int, Ints], rng: random.Random, check: bool) -> None:
         problem = self._problem = relaxed.problem
         self._check = check
+        self.round_seconds = _ROUND + _ROUND_PER_OPTION * int(problem.allowed.sum())
         self._layout, self._prices = packed(relaxed.messages, relaxed.forest)
         self._graph = _graph(relaxed)
         self._groups = _groups(problem)

@@ -52,11 +52,13 @@ def unbuildable(problem: Problem) -> str | None:
 
 
 def rebuild(
-    relaxed: Relaxation, best: Best, clock: Clock, rng: random.Random, check: bool, report: Report = unheard
-) -> tuple[Best, int]:
+    relaxed: Relaxation, best: Best, clock: Clock, rng: random.Random, check: bool, report: Report = unheard,
+    least: float = 0.0,
+) -> tuple[Best, int]:  # fmt: skip
     """Rounds from a feasible plan until the clock ends or the bound is met: the best plan, and how many steps it took.
 
-    ``report`` receives better plans, ``check`` recomputes every plan in full.
+    ``report`` receives better plans, ``check`` recomputes every plan in full; it ends after as many rounds as there are
+    kinds of them in which ``least`` of the objective was not gained.
     """
     problem, steps = relaxed.problem, 0
     if problem.V < 2 or clock.left < pressure() * _STAGE_NEEDS * problem.V:
@@ -65,10 +67,11 @@ def rebuild(
     engine: CompiledRebuild | _ByState
     engine = CompiledRebuild(relaxed, best, rng, check) if compiled else _ByState(relaxed, best, rng, check, clock)
     scale = _scale(problem, best[1])
-    rounds = 0
+    rounds = idle = 0
     while clock.left > 0 and best[0] != relaxed.bound:
         most, hot = engine.rounds[rounds % len(engine.rounds)]
         rounds += 1
+        before = best[0]
         engine.restart()
         own = clock.slice(engine.round_seconds)
         length, chunk = max(own.left, 1e-9), 1
@@ -80,6 +83,9 @@ def rebuild(
                 report(best[1], None, None)
             each = max(1e-7, (left - own.left) / chunk)
             chunk = max(1, int(min(_CHUNK_SHARE * length, _CHUNK_MOST, own.left) / each))
+        idle = idle + 1 if before - best[0] < least * abs(before) else 0
+        if idle == len(engine.rounds):
+            break
     return best, steps
 
 
