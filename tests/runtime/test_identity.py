@@ -179,10 +179,10 @@ def test_smollm2_prefilled_here_and_decoded_in_another_process(make_client: Call
             pytest.skip(str(error))
     with peer(cache_dir()) as other:
         two = Two(lambda room: make_client(room, registry=Registry.of()), other, "SmolLM2-135M", 60 * MB)
-        for number, tokens in enumerate(prompts(8, 49152, 90)):
-            expected = two.whole.run(two.job(tokens, 8)).tokens
+        for number, tokens in enumerate(prompts(8, 49152, 70)):
+            expected = two.whole.run(two.job(tokens, 6)).tokens
             first = two.prefilled(tokens, other.addresses[number % 2])
-            decoded = two.elsewhere([*tokens, *first.tokens], 8, first.segments, 1)
+            decoded = two.elsewhere([*tokens, *first.tokens], 6, first.segments, 1)
             assert tuple(decoded["tokens"]) == expected
             assert decoded["reused"] == len(tokens)
         two.server.close()

@@ -119,7 +119,7 @@ class CallScanner:
             self.calls.append(_call(json.loads(body)))
         except (ValueError, RecursionError) as error:
             return self._give_up(end, str(error))
-        self._held, self._inside = self._held[end:].lstrip("\n"), ""
+        self._held, self._inside = self._held[end:], ""
         return "", True
 
     def _give_up(self, end: int, why: str) -> tuple[str, bool]:
