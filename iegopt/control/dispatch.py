@@ -139,9 +139,12 @@ def _dismiss(core: Core) -> None:
 
 
 def _needs(run: RequestRun, worker: str) -> bool:
-    """Whether a KV cache that only this worker holds is still to be continued."""
+    """Whether a KV cache that only this worker holds is still to be continued, by its own stage or a following one."""
     return any(
-        set(run.kv.holders(source)) == {worker}
-        and any(target.state is not State.COMPLETED and not target.withdrawn for target in run.kv_targets(source))
-        for source in run.kv.holdings
+        set(run.kv.holders(name)) == {worker}
+        and any(
+            stage.state is not State.COMPLETED and not stage.withdrawn
+            for stage in (run.stages[name], *run.kv_targets(name))
+        )
+        for name in run.kv.holdings
     )
