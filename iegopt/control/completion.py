@@ -81,17 +81,18 @@ def _book_kv(core: Core, run: RequestRun, stage: StageRun, kv: HeldKv) -> None:
     pushed = (
         Holding(there.id, "L0", kv.tokens, there.addresses) if there is not None and there.lost_at is None else None
     )
-    before = run.kv.holders(stage.id)
-    run.kv.write(stage.id, worker.id, worker.addresses, kv, pushed)
-    for old in before:
-        if old not in run.kv.holders(stage.id):
-            core.send(Release(old, kv_id(run, stage.id)))
+    for old in run.kv.write(stage.id, worker.id, worker.addresses, kv, pushed):
+        core.send(Release(old, kv_id(run, stage.id)))
 
 
 def _learn_pace(core: Core, run: RequestRun, stage: StageRun) -> None:
     """A device that is in time again is slow no longer."""
     place = run.plan.get(stage.id)
-    if place is not None and stage.device == place.device and stage.ran <= core.policy.slow_factor * place.time:
+    if (
+        place is not None
+        and stage.device == place.device
+        and stage.attempt_time(core.now) <= core.policy.slow_factor * place.time
+    ):
         core.pool.slow.pop(place.device, None)
 
 

@@ -23,7 +23,7 @@ def slow(core: Core, run: RequestRun, stage: StageRun) -> None:
     place, device, worker = run.plan.get(stage.id), stage.device, stage.worker
     if place is None or device is None or worker is None or stage.state is not State.RUNNING:
         return
-    took = stage.run_time(core.now)
+    took = stage.attempt_time(core.now)
     first = device not in core.pool.slow
     core.pool.slow[device] = took / max(place.time, 1e-9)
     stage.note(core.now, f"is slow: {took:.3f} s, planned {place.time:.3f} s")

@@ -81,13 +81,14 @@ def _start(core: Core, run: RequestRun, stage: StageRun, worker: Worker, place: 
         stage.step(State.SCHEDULED, core.now, f"on {worker.id}, device {worker.device}")
     else:
         stage.note(core.now, f"is scheduled anew, on {worker.id}, device {worker.device}")
-    stage.attempt += 1
+    stage.attempt, stage.ran_before = stage.attempt + 1, stage.ran
     stage.worker, stage.device, stage.variant = worker.id, worker.device, place.variant
     stage.resumes = False
     worker.attempts[run.id, stage.id] = stage.attempt
     run.touched[worker.id] = None
     if stage.target is not None and stage.target != worker.id:
-        core.send(Release(stage.target, kv_id(run, stage.id)))
+        if stage.target not in run.kv.holders(stage.id):  # what it wrote there is still to be read
+            core.send(Release(stage.target, kv_id(run, stage.id)))
         stage.target = None
     push = _reserve(core, run, stage, worker) if stage.kind in _PREFILLS else None
     core.send(start_command(core, run, stage, push))

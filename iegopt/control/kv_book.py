@@ -33,13 +33,23 @@ class KvBook:
     holdings: dict[str, tuple[Holding, ...]] = field(default_factory=dict)
     sizes: dict[str, tuple[int, int]] = field(default_factory=dict)
 
-    def write(self, stage: str, worker: str, addresses: dict[str, Any], kv: HeldKv, pushed: Holding | None) -> None:
-        """A worker has written the KV cache of a stage."""
+    def write(
+        self, stage: str, worker: str, addresses: dict[str, Any], kv: HeldKv, pushed: Holding | None
+    ) -> list[str]:
+        """A worker has written the KV cache of a stage.
+
+        Returns
+        -------
+        list
+            Workers that have an older one of this stage, which nobody needs any more.
+        """
+        before = self.holders(stage)
         own = Holding(worker, "L0", kv.tokens, addresses)
         copies = tuple(Holding(worker, copy.tier, kv.tokens, copy.addresses) for copy in kv.copies)
         there = (pushed,) if pushed is not None and kv.pushed else ()
         self.holdings[stage] = (*there, own, *copies)
         self.sizes[stage] = (kv.tokens, kv.bytes)
+        return [old for old in before if old not in self.holders(stage)]
 
     def holders(self, stage: str) -> list[str]:
         """Workers that have it in memory, each once."""

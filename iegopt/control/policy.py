@@ -28,7 +28,7 @@ class ControlPolicy(Spec):
     max_retries
         Failures of a stage's own; what a lost worker takes with it is not counted.
     retry_delay
-        Seconds before the second retry, twice as many before each further one; the first is immediate.
+        Seconds before the second retry, twice as many before each further one, up to 64 times; the first is immediate.
     slow_factor, slow_floor
         A stage that runs longer than ``slow_factor`` times its planned time, and longer than the floor, is slow.
     max_migrations
@@ -67,4 +67,4 @@ class ControlPolicy(Spec):
 
     def retry_after(self, failures: int) -> float:
         """Seconds before a stage that has failed so often begins again."""
-        return 0.0 if failures <= 1 else float(self.retry_delay * 2 ** (failures - 2))
+        return 0.0 if failures <= 1 else float(self.retry_delay * 2 ** min(failures - 2, 6))

@@ -10,12 +10,13 @@ from collections.abc import Iterable
 
 from iegopt.control import ending
 from iegopt.control.core import Core
-from iegopt.control.messages import AttemptKey, Preempted, Stop
+from iegopt.control.messages import AttemptKey, Preempted, Release, Stop
 from iegopt.control.pool import Worker
 from iegopt.control.request_run import RequestRun
 from iegopt.control.results import read_kv
 from iegopt.control.stage_run import StageRun
 from iegopt.control.states import State
+from iegopt.control.work import kv_id
 from iegopt.errors import SpecError
 from iegopt.spec.stage import StageKind
 
@@ -107,4 +108,5 @@ def _keep_kv(core: Core, run: RequestRun, stage: StageRun, event: Preempted) -> 
     except SpecError as error:
         stage.note(core.now, f"its KV cache is not usable: {error}")
         return
-    run.kv.write(stage.id, worker.id, worker.addresses, kv, None)
+    for old in run.kv.write(stage.id, worker.id, worker.addresses, kv, None):
+        core.send(Release(old, kv_id(run, stage.id)))

@@ -56,7 +56,7 @@ def watch_pace(core: Core, run: RequestRun, stage: StageRun, patience: float = 1
     place, policy = run.plan.get(stage.id), core.policy
     if place is not None:
         allowed = patience * max(policy.slow_floor, policy.slow_factor * place.time)
-        core.timers.set(("slow", run.id, stage.id), core.now + max(0.0, allowed - stage.run_time(core.now)))
+        core.timers.set(("slow", run.id, stage.id), core.now + max(0.0, allowed - stage.attempt_time(core.now)))
 
 
 def watch_compute_time(core: Core, run: RequestRun) -> None:

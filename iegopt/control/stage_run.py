@@ -74,8 +74,8 @@ class StageRun:
         What a stage of a model has handed on when it completed.
     call
         What a tool stage, or the retrieval of a round, was asked.
-    runs_since, ran
-        Since when it runs (``None`` while it does not), and seconds that it ran before.
+    runs_since, ran, ran_before
+        Since when it runs (``None`` while it does not); seconds that it ran before that, and before its attempt.
     waits_for_plan
         The generation before which it must not be scheduled.
     resumes
@@ -106,6 +106,7 @@ class StageRun:
     ended: float | None = None
     runs_since: float | None = None
     ran: float = 0.0
+    ran_before: float = 0.0
     waits_for_plan: int = 0
     retry_at: float = 0.0
     resumes: bool = False
@@ -148,6 +149,10 @@ class StageRun:
     def run_time(self, at: float) -> float:
         """Seconds that it ran, up to now."""
         return self.ran + (at - self.runs_since if self.runs_since is not None else 0.0)
+
+    def attempt_time(self, at: float) -> float:
+        """Seconds that its present attempt ran, up to now."""
+        return self.run_time(at) - self.ran_before
 
     def note(self, at: float, text: str) -> None:
         self.history.append(Note(at, text))

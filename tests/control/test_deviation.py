@@ -60,6 +60,17 @@ def test_another_slow_stage_gets_another_try() -> None:
     assert found.level == 1
 
 
+def test_each_try_has_its_time() -> None:
+    """A second attempt is not slow for the time that the first one took."""
+    hand = running("prefill")
+    hand.tick(0.301)
+    hand.accept("prefill")
+    hand.tick(0.2)
+    assert hand.story("prefill").count("is slow") == 1
+    hand.tick(0.101)
+    assert hand.story("prefill").count("is slow: 0.301 s") == 2
+
+
 def test_another_worker_of_the_slow_one_s_device_is_tried_first() -> None:
     hand = running("prefill")
     hand.register("gpu-a.lm.2")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from iegopt.control.messages import Preempted, ReservationRefused, Resumed, Start, Stop, Waiting
+from iegopt.control.messages import Preempted, Release, ReservationRefused, Resumed, Start, Stop, Waiting
 from iegopt.control.states import State
 
 from .hand import Hand, kv
@@ -42,6 +42,21 @@ def test_a_more_urgent_request_preempts_a_decode_that_goes_on_afterwards() -> No
     assert "gives way to high, which needs a slot" in story
     assert "PREEMPTED (preemption_triggered)" in story
     assert "READY (preemption_complete_kv_saved)" in story
+
+
+def test_the_reservation_of_a_decode_that_moves_is_not_given_up_with_its_kv() -> None:
+    hand = Hand(slow_floor=0.1, heartbeat=100.0)
+    hand.workers()
+    hand.submit()
+    hand.until("tokenize", "prefill")
+    hand.accept("decode")
+    hand.tick(0.4)
+    hand.give(Preempted(*hand.about("decode"), kv("r/decode", 5)))
+    assert hand.start_of("decode").worker == "gpu-a.lm"
+    assert hand.of(Release) == []
+    hand.accept("decode")
+    hand.finish("decode")
+    assert Release("gpu-b.lm", "r/decode") in hand.commands  # now it has been
 
 
 def test_the_latest_of_the_least_urgent_gives_way() -> None:

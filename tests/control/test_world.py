@@ -18,10 +18,7 @@ def a_run(seed: int, faults: int, failing: float) -> World:
         world.after(world.random.uniform(0, 0.3), lambda name=name, i=i: world.submit(name, i % 3))  # type: ignore[misc]
     for _ in range(faults):
         world.after(world.random.uniform(0.02, 2.0), world.disturb)
-    submitted_again = world.random.uniform(2.0, 2.5)
-    # A client whose submission met a controller that was away tries again.
-    world.after(submitted_again, lambda: [world.submit(name, i % 3) for i, name in enumerate(NAMES)])
-    world.run_until(lambda: len(world.answers) == len(NAMES) and world.up and world.now > submitted_again + 0.6, 110.0)
+    world.run_until(lambda: len(world.answers) == len(NAMES) and world.up and world.now > 3.0, 110.0)
     return world
 
 
@@ -56,5 +53,5 @@ def test_with_faults_all_are_answered_with_the_same_tokens(seed: int) -> None:
 
 
 def test_faults_are_recovered_at_all_levels() -> None:
-    seen = {r["level"] for seed in range(12) for a in a_run(seed, 6, 0.02).answers.values() for r in a["recoveries"]}
-    assert {"L0", "L1", "L2", "L3"} <= seen
+    seen = {r["level"] for seed in range(40) for a in a_run(seed, 3, 0.02).answers.values() for r in a["recoveries"]}
+    assert seen == {"L0", "L1", "L2", "L3", "L4"}

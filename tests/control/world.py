@@ -219,6 +219,9 @@ class World:
             self.after(self.random.uniform(0.0, 0.3), lambda worker=worker: self.connect(worker))  # type: ignore[misc]
 
     def submit(self, name: str, priority: int) -> None:
+        if not self.up:  # the client tries again
+            self.after(0.1, lambda: self.submit(name, priority))
+            return
         agent = {"tools": [{"name": "clock"}], "retrieval": {}, "max_rounds": 3, "lookahead": self.random.randint(0, 2)}
         limits = {"max_depth": 20, "max_compute_time": "1h", "termination_policy": {"timeout": "1h"}}
         request = {
@@ -226,6 +229,15 @@ class World:
         }  # fmt: skip
         tokens = [len(name), *map(ord, name)]
         self.give(Submitted(self.now, name, request, {"tokens": tokens}, priority))
+
+    def heal(self) -> None:
+        """No more faults, and all workers there."""
+        self.failing = 0.0
+        if not self.up:
+            self.run_until(lambda: self.up, self.now + 10.0)
+        for worker in self.workers.values():
+            self.revive(worker)
+            self.connect(worker)
 
     def acknowledge_all(self) -> None:
         for name in self.answers:
