@@ -10,9 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from jinja2.exceptions import TemplateError
-
 from iegopt_runtime.errors import ModelError
+from iegopt_runtime.lm.tokenizers import FolderTokenizer
 
 __all__ = ["Chat", "Message"]
 
@@ -26,13 +25,10 @@ class Chat:
     Parameters
     ----------
     tokenizer
-        Of Hugging Face, with a chat template.
+        Of the model, with a chat template.
     """
 
-    def __init__(self, model: str, tokenizer: Any) -> None:
-        if not getattr(tokenizer, "chat_template", None):
-            raise ModelError(f"{model} has no chat template: give the prompt as text")
-        self._model = model
+    def __init__(self, tokenizer: FolderTokenizer) -> None:
         self._tokenizer = tokenizer
 
     def prompt(self, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]] = ()) -> list[int]:
@@ -46,9 +42,9 @@ class Chat:
         Raises
         ------
         ModelError
-            The template refuses the messages.
+            There is no template, or it refuses the messages.
         """
-        return self._tokens(self._render(messages, tools))
+        return self._tokenizer.encode(self._tokenizer.render(messages, tools))
 
     def increment(
         self,
@@ -70,32 +66,10 @@ class Chat:
         ModelError
             The template refuses the messages, or changes what the model writes so that it cannot be found again.
         """
-        text = self._render([*messages, {"role": "assistant", "content": MARK}, *new], tools)
+        text = self._tokenizer.render([*messages, {"role": "assistant", "content": MARK}, *new], tools)
         if text.count(MARK) != 1:
-            raise ModelError(f"{self._model}: its chat template does not keep what the model writes as it is")
+            raise ModelError("the chat template does not keep what the model writes as it is")
         rest = text.partition(MARK)[2]
         if written:
-            rest = rest.removeprefix(self._special(written[-1]))
-        return self._tokens(rest)
-
-    def _render(self, messages: Sequence[Message], tools: Sequence[Mapping[str, Any]]) -> str:
-        try:
-            text: str = self._tokenizer.apply_chat_template(
-                [dict(message) for message in messages],
-                tools=[dict(tool) for tool in tools] or None,
-                add_generation_prompt=True,
-                tokenize=False,
-            )
-        except (TemplateError, TypeError, ValueError, KeyError) as error:
-            raise ModelError(f"{self._model}: its chat template refuses the messages: {error}") from None
-        return text
-
-    def _tokens(self, text: str) -> list[int]:
-        tokens: list[int] = self._tokenizer.encode(text, add_special_tokens=False)
-        return tokens
-
-    def _special(self, token: int) -> str:
-        """The text of a token where it is a special one, such as the end of a turn."""
-        if token not in self._tokenizer.all_special_ids and token not in self._tokenizer.added_tokens_decoder:
-            return ""
-        return str(self._tokenizer.decode([token], skip_special_tokens=False))
+            rest = rest.removeprefix(self._tokenizer.special(written[-1]) or "")
+        return self._tokenizer.encode(rest)

@@ -11,12 +11,13 @@ from typing import Any
 
 import torch
 from safetensors import safe_open
-from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
+from transformers import AutoConfig, AutoModelForCausalLM
 
 from iegopt_runtime.errors import ModelError, NoRoom
 from iegopt_runtime.kv.layout import KvLayout
 from iegopt_runtime.kv.memory import DeviceMemory
 from iegopt_runtime.lm.kv_buffer import SequenceKv
+from iegopt_runtime.lm.tokenizers import FolderTokenizer
 from iegopt_runtime.models.quiet import quiet
 from iegopt_runtime.models.registry import Artifact, Registry
 
@@ -33,7 +34,7 @@ class LoadedModel:
 
     artifact: Artifact
     model: Any
-    tokenizer: Any
+    tokenizer: FolderTokenizer
     layout: KvLayout
     context: int
     vocabulary: int
@@ -152,11 +153,11 @@ class ModelHost:
         began = time.perf_counter()
         layout, context = self.shape(artifact)
         folder = artifact.folder()
+        tokenizer = FolderTokenizer.read(folder)
         with quiet():
             model = AutoModelForCausalLM.from_pretrained(
                 folder, dtype=DTYPES[artifact.precision], local_files_only=True, attn_implementation="sdpa"
             )
-            tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
         model = model.to(self.memory.device).eval().requires_grad_(False)
         seconds = time.perf_counter() - began
         self.registry.record_load(artifact, seconds)
@@ -199,7 +200,7 @@ def _weight_bytes(artifact: Artifact) -> int:
     return numbers * DTYPES[artifact.precision].itemsize
 
 
-def _eos(model: Any, tokenizer: Any) -> frozenset[int]:
+def _eos(model: Any, tokenizer: FolderTokenizer) -> frozenset[int]:
     configured = getattr(model.generation_config, "eos_token_id", None)
     found = configured if isinstance(configured, list) else [configured]
     return frozenset(int(token) for token in [*found, tokenizer.eos_token_id] if token is not None)

@@ -41,13 +41,13 @@ class Scoring:
 
     def _score(self, document: str, query: str) -> tuple[float, ...]:
         read = self._ids(f"{document}\n{query}")
-        asked = len(self.loaded.tokenizer.encode(query, add_special_tokens=False))
+        asked = len(self.loaded.tokenizer.encode(query))
         scores = self.loaded.logits(read)[-asked - 1 : -1].float().log_softmax(-1)
         wanted = read[0, -asked:]
         return (float(scores.gather(-1, wanted.unsqueeze(-1)).mean()),)
 
     def _ids(self, text: str) -> torch.Tensor:
-        tokens = self.loaded.tokenizer.encode(text, add_special_tokens=False)
+        tokens = self.loaded.tokenizer.encode(text)
         if not tokens or len(tokens) > self.loaded.context:
             raise ModelError(
                 f"{self.job.job_id}: a text of {len(tokens)} tokens: expected 1 to {self.loaded.context}"
