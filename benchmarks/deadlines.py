@@ -35,6 +35,7 @@ from iegopt.planner import Planner
 from iegopt.plans import Plan
 from iegopt.problem.families import FAMILIES, Memory, generate
 from iegopt.solvers.api import solve
+from iegopt.solvers.exact.compiled import warmup
 from iegopt.solvers.result import Params
 from iegopt.spec.cluster import ClusterSpec
 from iegopt.spec.request import RequestSpec
@@ -56,6 +57,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--load", action="store_true", help="beside a busy thread of pure Python and one of numpy")
     arguments = parser.parse_args()
+    warmup(compile=False)
     planners = {sites: Planner(_cluster(sites)) for sites in SITES}
     gc.freeze()  # as a server does once it is up
     rows: list[dict[str, Any]] = []

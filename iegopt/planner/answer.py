@@ -8,9 +8,9 @@ from iegopt.explain.conflict import Conflict, find_conflict
 from iegopt.plans import NoPlan, Plan
 from iegopt.problem.compile import Compiled
 from iegopt.problem.decode import decode, in_seconds
-from iegopt.solvers.result import Result, Status
+from iegopt.solvers.result import OPTIMALITY_GAP, Result, Status, relative_gap
 
-__all__ = ["decoded", "no_plan", "no_time"]
+__all__ = ["beside_first", "decoded", "no_plan", "no_time"]
 
 
 def decoded(compiled: Compiled, result: Result, seconds: float) -> Plan:
@@ -22,6 +22,18 @@ def decoded(compiled: Compiled, result: Result, seconds: float) -> Plan:
         gap=result.gap, proof=result.proof, solver=result.solver, seconds=seconds, note=result.note,
         start=result.start,
     )  # fmt: skip
+
+
+def beside_first(first: Plan, result: Result) -> Plan:
+    """The first plan of a request, where it is better than what a solver came to in time; with the solver's bound."""
+    bound = in_seconds(result.bound)
+    if bound is None:
+        return first
+    bound = min(bound, first.objective)
+    gap = relative_gap(first.objective, bound)
+    status = Status.OPTIMAL if gap is not None and gap <= OPTIMALITY_GAP else Status.FEASIBLE
+    note = f"{result.note}; the first plan, by best fit over promising sites, is better"
+    return dataclasses.replace(first, bound=bound, gap=gap, status=str(status), proof=result.proof, note=note)
 
 
 def no_time(request: str, cluster: str, seconds: float) -> NoPlan:

@@ -20,17 +20,18 @@ from iegopt.batch import api as batch
 from iegopt.batch_plans import BatchPlan
 from iegopt.errors import InputError, InternalError
 from iegopt.explain import explain
+from iegopt.explain.chosen import chosen
 from iegopt.explain.questions import Questions
 from iegopt.graph.builder import build_graph
-from iegopt.planner.answer import decoded, no_plan, no_time
+from iegopt.planner.answer import beside_first, decoded, no_plan, no_time
 from iegopt.planner.in_time import InTime
 from iegopt.plans import NoPlan, Plan
 from iegopt.problem.cluster import CompiledCluster
 from iegopt.problem.columns import keep_freed_memory
 from iegopt.problem.compile import Compiled, compile_graph
+from iegopt.problem.decode import in_seconds
 from iegopt.solvers.clock import Clock, punctual
-from iegopt.solvers.part import in_whole
-from iegopt.solvers.result import Params
+from iegopt.solvers.result import Params, Result, Status
 from iegopt.spec.batch_policy import BatchPolicy
 from iegopt.spec.cluster import ClusterSpec
 from iegopt.spec.graph import GraphSpec
@@ -187,29 +188,61 @@ class Planner(Questions):
         clock = Clock(DEFAULT_TIME_LIMIT if limit is None else limit, started)
         with punctual(limit):
             graph = self.graph(request)
-            compiled, result = self._in_time.solve(self._cluster, request, graph, solver, params, clock, near)
-            if compiled is None or result is None or result.choice is None:
-                answer = None
-                self._in_time.learn(0.0, len(graph.stages))
-            else:
-                begun = time.thread_time()
-                answer = decoded(compiled, result, clock.seconds)
-                report = self.verify(answer, request, graph)
-                self._in_time.learn(time.thread_time() - begun, len(graph.stages))
-                if not report.ok:
-                    raise InternalError(f"the plan breaks {'; '.join(map(str, report.violations))}")
+            first = self._first(request, graph, solver, clock) if near is None else None
+            compiled, result = self._in_time.solve(
+                self._cluster, request, graph, solver, params, clock, near, planned=first is not None
+            )
+            answer = self._better(compiled, result, first, request, graph, clock)
             seconds = clock.seconds
-        if compiled is None or result is None:
-            return no_time(request.id, self._cluster.spec.name, seconds)
-        if answer is None or result.choice is None:
+        if answer is None:
+            if compiled is None or result is None:
+                return no_time(request.id, self._cluster.spec.name, seconds)
             return no_plan(compiled, result, seconds, explained)
-        if not explained:
-            return answer
-        choice = result.choice
-        if compiled.table.whole is not None:
-            whole = compile_graph(self._cluster, graph, request, tier=0)
-            compiled, choice = whole, in_whole(compiled, choice, whole)
-        return dataclasses.replace(answer, explanation=explain(compiled, choice, answer, result.start))
+        return self._explained(answer, compiled, result, request, graph) if explained else answer
+
+    def _first(self, request: RequestSpec, graph: GraphSpec, solver: str, clock: Clock) -> Plan | None:
+        """A verified first plan, where the deadline is short; ``None`` where there is none, or it breaks a limit of the
+        whole request, which its making does not look at."""
+        plan = self._in_time.first(self._cluster, request, graph, solver, clock)
+        if plan is None:
+            return None
+        violations = self.verify(plan, request, graph).violations
+        wrong = [each for each in violations if each.rule not in ("deadline", "finish_by", "budget")]
+        if wrong:
+            raise InternalError(f"the plan breaks {'; '.join(map(str, wrong))}")
+        return None if violations else plan
+
+    def _better(
+        self, compiled: Compiled | None, result: Result | None, first: Plan | None, request: RequestSpec,
+        graph: GraphSpec, clock: Clock,
+    ) -> Plan | None:  # fmt: skip
+        """The verified plan of a result, or the first plan where that is better or the only one."""
+        if compiled is None or result is None or result.choice is None:
+            if first is None:
+                self._in_time.learn(0.0, len(graph.stages))
+            elif result is not None and result.status is Status.INFEASIBLE:
+                raise InternalError(f"{result.solver} calls infeasible what has a plan of {first.objective} s")
+            return first
+        value = in_seconds(result.objective)
+        if first is not None and value is not None and first.objective < value:
+            return beside_first(first, result)
+        begun = time.thread_time()
+        answer = decoded(compiled, result, clock.seconds)
+        report = self.verify(answer, request, graph)
+        self._in_time.learn(time.thread_time() - begun, len(graph.stages))
+        if not report.ok:
+            raise InternalError(f"the plan breaks {'; '.join(map(str, report.violations))}")
+        return answer
+
+    def _explained(
+        self, answer: Plan, compiled: Compiled | None, result: Result | None, request: RequestSpec, graph: GraphSpec
+    ) -> Plan:
+        start = None if result is None else result.start
+        if compiled is None or result is None or result.choice is None or compiled.table.whole is not None:
+            compiled, choice = chosen(self._cluster, graph, request, answer)
+        else:
+            choice = result.choice
+        return dataclasses.replace(answer, explanation=explain(compiled, choice, answer, start))
 
     def _on(self, cluster: CompiledCluster) -> Self:
         other = super()._on(cluster)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 
 from iegopt.explain.nearby import nearby
+from iegopt.planner.first import FirstPlans
 from iegopt.plans import Plan
 from iegopt.problem.cluster import CompiledCluster
 from iegopt.problem.compile import Compiled, can_focus, compile_graph
@@ -27,6 +28,10 @@ _PART_FIRST = 2.0
 _ANSWER, _FIRST_PACE, _QUICKEST_PACE, _SLOWEST_PACE, _FORGET = 5e-5, 3e-5, 2.5e-5, 1e-4, 0.9
 """Seconds to decode and verify a plan, more per stage before any was measured, at least and at most, and what is left
 of a pace after a quicker plan."""
+_PART_LEAST, _PART_STAGE = 2e-4, 4e-5
+"""Seconds from which a solve over the promising sites may come to something: at least, and more per stage."""
+_FIRST, _FIRST_STAGE, _FIRST_CHECK, _FIRST_STAGE_CHECK = 1.2e-4, 1.1e-5, 5e-5, 8e-6
+"""Seconds of a first plan at least, and more per stage; of these, the part of telling and verifying it."""
 _SOLVE_NEEDS = 5e-4
 """Seconds from which a solve over all sites may come to something."""
 _WORTH_A_TRY = 0.3
@@ -40,6 +45,7 @@ class InTime:
         # Prices of the last solve that had any: what memory is worth hardly changes from one request to the next.
         self._multipliers: Multipliers | None = None
         self._pace = _FIRST_PACE
+        self._first = FirstPlans()
 
     def learn(self, seconds: float, stages: int) -> None:
         """Take the seconds that decoding and verifying so many stages took for what they will take; forget slow ones.
@@ -49,19 +55,38 @@ class InTime:
         pace = (seconds - _ANSWER) / stages
         self._pace = min(_SLOWEST_PACE, max(pace, _QUICKEST_PACE, _FORGET * self._pace))
 
+    def first(
+        self, cluster: CompiledCluster, request: RequestSpec, graph: GraphSpec, solver: str, clock: Clock
+    ) -> Plan | None:
+        """A first plan, yet to be verified, where the time is too short to wait for others."""
+        needs = pressure() * (_FIRST + _FIRST_STAGE * len(graph.stages))
+        if solver != "auto" or self._ready(graph, clock).left >= _PART_FIRST * _whole_seconds(cluster, graph):
+            return None
+        if clock.left < needs:
+            return None
+        check = pressure() * (_FIRST_CHECK + _FIRST_STAGE_CHECK * len(graph.stages))
+        return self._first.plan(cluster, graph, request, Clock(clock.limit - check, clock.start))
+
+    def _ready(self, graph: GraphSpec, clock: Clock) -> Clock:
+        """The clock less what is needed to decode and verify a plan."""
+        return Clock(clock.limit - pressure() * (_ANSWER + self._pace * len(graph.stages)), clock.start)
+
     def solve(
         self, cluster: CompiledCluster, request: RequestSpec, graph: GraphSpec, solver: str, params: Params,
-        clock: Clock, near: Plan | None,
+        clock: Clock, near: Plan | None, *, planned: bool,
     ) -> tuple[Compiled | None, Result | None]:  # fmt: skip
         """The best result before the clock ends, less what is needed to decode and verify it, and what it is of.
 
-        Short deadlines begin with the promising sites. ``None`` where the time did not suffice to compile.
+        Short deadlines begin with the promising sites. ``None`` where the time did not suffice to compile, or, where
+        there is a plan already (``planned``), for anything that may be better.
         """
-        ready = Clock(clock.limit - pressure() * (_ANSWER + self._pace * len(graph.stages)), clock.start)
-        needs = whole_seconds(graph, cluster.sites(cluster.gang_sizes).topology)
+        ready = self._ready(graph, clock)
+        needs = _whole_seconds(cluster, graph)
         part: tuple[Compiled, Result] | None = None
         first = needs if near is not None else _PART_FIRST * needs
         if solver == "auto" and ready.left < first and can_focus(graph, request, cluster):
+            if planned and ready.left < pressure() * (_PART_LEAST + _PART_STAGE * len(graph.stages)):
+                return None, None
             part = self._over(cluster, request, graph, solver, params, ready, focus=True)
             if part is None or part[0].table.whole is None:
                 return part or (None, None)
@@ -93,3 +118,7 @@ class InTime:
             tier += 1
             if result.status is not Status.INFEASIBLE or tier >= len(compiled.tiers):
                 return compiled, result
+
+
+def _whole_seconds(cluster: CompiledCluster, graph: GraphSpec) -> float:
+    return whole_seconds(graph, cluster.sites(cluster.gang_sizes).topology)

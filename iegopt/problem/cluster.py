@@ -70,24 +70,38 @@ class CompiledCluster:
         preference: Preferred | None,
     ) -> StageLayout:
         """The options of a stage, from the ``MAX_LAYOUTS`` kept where one of the same demand was asked for before."""
-        # A table cut from another shares its kinds (kept as long as this), and so the costs of a stage on them.
-        demand = (
-            stage.type, stage.model, stage.tokens, stage.compute, stage.memory, stage.io, stage.fixed_time,
-            stage.parallelism, stage.device_types, precisions, id(table.kinds), degrees, preference,
-        )  # fmt: skip
+        demand = _demand(stage, precisions, table, degrees, preference)
         layout = self._layouts.get((table, demand))
         if layout is not None:
             self._layouts.move_to_end((table, demand))
             return layout
-        blocks = self._blocks.get(demand)
-        if blocks is None:
-            efficiency = (self.spec.parallel_efficiency, self.spec.host_parallel_efficiency)
-            candidates = self.registry.candidates(stage, precisions)
-            blocks = stage_blocks(stage, candidates, table, self.cost_model, efficiency, degrees, preference)
-            _keep(self._blocks, demand, blocks)
-        layout = StageLayout.of(blocks, table)
+        layout = StageLayout.of(self._blocks_of(demand, stage, precisions, table, degrees, preference), table)
         _keep(self._layouts, (table, demand), layout)
         return layout
+
+    def blocks(
+        self, stage: StageSpec, precisions: frozenset[Precision] | None, table: SiteTable, degrees: tuple[int, ...]
+    ) -> StageBlocks:
+        """What a stage costs on kinds of sites, from those kept likewise."""
+        demand = _demand(stage, precisions, table, degrees, None)
+        return self._blocks_of(demand, stage, precisions, table, degrees, None)
+
+    def _blocks_of(
+        self, demand: Hashable, stage: StageSpec, precisions: frozenset[Precision] | None, table: SiteTable,
+        degrees: tuple[int, ...], preference: Preferred | None,
+    ) -> StageBlocks:  # fmt: skip
+        blocks = self._blocks.get(demand)
+        if blocks is None:
+            candidates = self.registry.candidates(stage, precisions)
+            efficiency = self.parallel_efficiency
+            blocks = stage_blocks(stage, candidates, table, self.cost_model, efficiency, degrees, preference)
+            _keep(self._blocks, demand, blocks)
+        return blocks
+
+    @property
+    def parallel_efficiency(self) -> tuple[float, float]:
+        """Of gangs within a domain, and of gangs that only share a host."""
+        return self.spec.parallel_efficiency, self.spec.host_parallel_efficiency
 
     def update(
         self,
@@ -140,6 +154,20 @@ class CompiledCluster:
         """The promising ones of the sites at hand for these gang sizes; all, where there are few."""
         table = self.sites_at_hand(sizes)
         return None if table is None else self._focus.get(table, table)
+
+
+def _demand(
+    stage: StageSpec, precisions: frozenset[Precision] | None, table: SiteTable, degrees: tuple[int, ...],
+    preference: Preferred | None,
+) -> Hashable:  # fmt: skip
+    """What the options of a stage depend on.
+
+    A table cut from another shares its kinds (kept as long as the cluster), and so the costs of a stage on them.
+    """
+    return (
+        stage.type, stage.model, stage.tokens, stage.compute, stage.memory, stage.io, stage.fixed_time,
+        stage.parallelism, stage.device_types, precisions, id(table.kinds), degrees, preference,
+    )  # fmt: skip
 
 
 def _keep(kept: OrderedDict[Hashable, Kept], key: Hashable, value: Kept) -> None:

@@ -32,7 +32,7 @@ from iegopt.spec.policy import KvTransferConfig
 from iegopt.spec.request import MemoryAccounting, RequestSpec
 from iegopt.spec.stage import AT_LEAST_16_BIT, SIXTEEN_BIT, Precision, StageSpec
 
-__all__ = ["Compiled", "can_focus", "compile_graph"]
+__all__ = ["Compiled", "can_focus", "compile_graph", "degrees_of", "precisions_of"]
 
 Ints = npt.NDArray[np.int64]
 
@@ -113,7 +113,7 @@ def compile_graph(
         Naming the stage and the field: unknown model, device or precision, KV location without bytes.
     """
     kv = request.kv_transfer_config or cluster.spec.kv_transfer_config
-    degrees = [_degrees(stage, cluster) for stage in graph.stages]
+    degrees = [degrees_of(stage, cluster) for stage in graph.stages]
     table = _table(cluster, {k for ks in degrees for k in ks}, focus, until)
     if table is None:
         return None
@@ -130,7 +130,7 @@ def compile_graph(
     weights = weights_for(request.sla_class, request.weights, request.objective)
     stages: list[StageOptions] = []
     for stage, ks, buffer, own in zip(graph.stages, degrees, held, preferences, strict=True):
-        layout = cluster.layout(stage, _precisions(stage, request, preference), table, ks, own)
+        layout = cluster.layout(stage, precisions_of(stage, request, preference), table, ks, own)
         stages.append(StageOptions.of(layout, figures, buffer))
         if until is not None and time.perf_counter() > until:
             return None
@@ -168,7 +168,7 @@ def can_focus(graph: GraphSpec, request: RequestSpec, cluster: CompiledCluster) 
     return preference_for(request, cluster) is None and not any(bound)
 
 
-def _degrees(stage: StageSpec, cluster: CompiledCluster) -> tuple[int, ...]:
+def degrees_of(stage: StageSpec, cluster: CompiledCluster) -> tuple[int, ...]:
     """Gang sizes to try: the stage's own, else every deployed one for LLM stages, else single devices."""
     if stage.parallelism is not None:
         return (stage.parallelism.degree,)
@@ -177,7 +177,7 @@ def _degrees(stage: StageSpec, cluster: CompiledCluster) -> tuple[int, ...]:
     return (1,)
 
 
-def _precisions(stage: StageSpec, request: RequestSpec, preference: Preferred | None) -> frozenset[Precision] | None:
+def precisions_of(stage: StageSpec, request: RequestSpec, preference: Preferred | None) -> frozenset[Precision] | None:
     """Precisions a stage may run in; ``None``: any.
 
     An LLM stage runs in the requested precision, else in the model's native one. The 16-bit ones stand for each

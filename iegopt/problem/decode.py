@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from functools import lru_cache
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from iegopt.cost.weights import dollars
-from iegopt.plans import CostSplit, Plan, StagePlan, TransferPlan, WeightsUsed
+from iegopt.plans import CostSplit, Plan, StagePlan, TransferPlan, made
 from iegopt.problem.arrays import NO_LIMIT, TICKS_PER_SECOND
 from iegopt.problem.compile import Compiled
+from iegopt.problem.plan_of import plan_of
 from iegopt.problem.topology import WAN
 from iegopt.problem.transfer import ChosenTransfers, chosen_transfers
 from iegopt.spec.cluster import LEVELS
-from iegopt.spec.policy import TerminationPolicy
 
 __all__ = ["SAME_SITE", "decode", "in_seconds"]
 
@@ -45,47 +42,11 @@ def decode(
     transfers = _transfers(compiled, sites, moved)
     begin, finish = _schedule(compiled, choice, moved, start)
     stages = _stages(compiled, choice, sites, begin, finish)
-    total = CostSplit(
-        L=sum(stage.cost.L for stage in stages),
-        T=sum(stage.cost.T for stage in stages),
-        M=sum(stage.cost.M for stage in stages),
-        D=sum(transfer.exposed for transfer in transfers),
-        dollars=sum(stage.cost.dollars for stage in stages),
-    )
-    w = compiled.weights
-    weighted = w.alpha * total.L + w.beta * total.T + w.gamma * total.M + w.lambda_ * total.D
-    weighted += w.makespan * max(finish, default=0.0)
-    value = objective / TICKS_PER_SECOND
-    penalties = value - weighted
-    return Plan(
-        request=compiled.request.id,
-        cluster=compiled.cluster.spec.name,
-        status=status,
-        objective=value,
-        bound=in_seconds(bound),
-        gap=gap,
-        proof=proof,
-        solver=solver,
-        seconds=seconds,
-        note=note,
-        makespan=max(finish, default=0.0),
-        deadline=compiled.limits.deadline,
-        termination=dict(_termination(compiled.request.dag_constraints.termination_policy)),
-        tier=compiled.tier,
-        stages=stages,
-        transfers=transfers,
-        cost=total,
-        # What rounding to ticks leaves is no penalty.
-        penalties=penalties if penalties > 1e-9 * (2 + len(stages) + len(transfers)) else 0.0,
-        weights=WeightsUsed(w.alpha, w.beta, w.gamma, w.lambda_, w.makespan),
-        reference_price=compiled.cluster.reference_price,
-    )
-
-
-@lru_cache(maxsize=64)
-def _termination(policy: TerminationPolicy) -> Mapping[str, Any]:
-    """A policy as plain data, rendered once: most requests bear one of a few."""
-    return policy.model_dump(mode="json")
+    claim = {
+        "status": status, "objective": objective / TICKS_PER_SECOND, "bound": in_seconds(bound), "gap": gap,
+        "proof": proof, "solver": solver, "seconds": seconds, "note": note,
+    }  # fmt: skip
+    return plan_of(compiled.request, compiled.cluster, compiled.weights, compiled.tier, stages, transfers, claim)
 
 
 def _stages(
@@ -104,7 +65,8 @@ def _stages(
         if v >= len(compiled.graph.stages):
             nothing = CostSplit(0.0, 0.0, 0.0, 0.0, 0.0)
             found.append(
-                StagePlan(
+                made(
+                    StagePlan,
                     id=name,
                     kind="kv_location",
                     site=site,
@@ -136,7 +98,8 @@ def _stages(
         time = t0 * float(figures.load[sites[v]])
         split = CostSplit(L=t0, T=time, M=money, D=0.0, dollars=dollars(compiled.cluster.reference_price, money))
         found.append(
-            StagePlan(
+            made(
+                StagePlan,
                 id=name,
                 kind=str(spec.type),
                 site=site,
@@ -176,7 +139,8 @@ def _transfers(compiled: Compiled, sites: list[int], moved: ChosenTransfers) -> 
     for u, v, kind, size, raw, time, cost in figures:
         level = problem.topology.level(sites[u], sites[v])
         found.append(
-            TransferPlan(
+            made(
+                TransferPlan,
                 source=problem.stages[u],
                 target=problem.stages[v],
                 kind=kind,

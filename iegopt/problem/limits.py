@@ -14,7 +14,7 @@ from iegopt.spec.kinds import KINDS
 from iegopt.spec.request import RequestSpec
 from iegopt.spec.stage import NodeType
 
-__all__ = ["Limits", "request_limits", "ticks", "without_slack_limits"]
+__all__ = ["Limits", "deadline_of", "request_limits", "ticks", "without_slack_limits"]
 
 
 @dataclass(frozen=True)
@@ -30,15 +30,19 @@ class Limits:
 def request_limits(graph: GraphSpec, request: RequestSpec) -> Limits:
     """The limits of a request: its SLA, and ``max_compute_time`` and ``timeout`` of its dag_constraints."""
     constraints = request.dag_constraints
-    timeout = constraints.termination_policy.timeout
-    deadline = timeout if request.sla.e2e is None else min(request.sla.e2e, timeout)
     finish_by = {}
     if request.sla.ttft is not None:
         first = first_prefill(graph)
         if first is not None:
             finish_by[first] = request.sla.ttft
     compute = frozenset(s.id for s in graph.stages if KINDS[s.type].node_type is NodeType.COMPUTE)
-    return Limits(deadline, finish_by, constraints.max_compute_time, compute)
+    return Limits(deadline_of(request), finish_by, constraints.max_compute_time, compute)
+
+
+def deadline_of(request: RequestSpec) -> float:
+    """Seconds until the end of the last stage: the end-to-end limit, or the timeout where it comes first."""
+    timeout = request.dag_constraints.termination_policy.timeout
+    return timeout if request.sla.e2e is None else min(request.sla.e2e, timeout)
 
 
 def ticks(seconds: float | None) -> int:

@@ -93,8 +93,10 @@ class ClusterState:
 
     def snapshot(self, names: Iterable[str]) -> dict[str, tuple[float, int]]:
         """Device id -> (T/T0, free bytes) of those of ``names`` that there are, for the verifier."""
-        known = {name: self.index[name] for name in names if name in self.index}
-        return {name: (float(self.load[d]), int(self.free[d])) for name, d in known.items()}
+        index = self.index
+        known = {name: index[name] for name in names if name in index}
+        at = np.array(list(known.values()), dtype=np.int64)
+        return dict(zip(known, zip(self.load[at].tolist(), self.free[at].tolist(), strict=True), strict=True))
 
     def site_load(self, topology: Topology) -> Floats:
         """(S,) a gang waits for its most loaded device."""

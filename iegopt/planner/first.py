@@ -1,0 +1,137 @@
+"""The first plan of a request: placed by best fit over the promising sites, before anything is compiled.
+
+Costs are those of kinds of sites, for all stages at once (``cost.rows``; stages with a model, one by one); a site adds
+its load and its price. The plan has no bound. It is told (``first_told``) and verified like any other, all within a
+millisecond where stages and cards are few.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import numpy.typing as npt
+
+from iegopt.cost.rows import KindRates
+from iegopt.cost.weights import CostWeights, weights_for
+from iegopt.planner.first_told import told
+from iegopt.planner.promising import Facts, Promising
+from iegopt.plans import Plan
+from iegopt.problem.cluster import CompiledCluster
+from iegopt.problem.compile import can_focus, degrees_of, precisions_of
+from iegopt.problem.compile_edges import buffers, wire_bytes
+from iegopt.problem.stage_options import Block
+from iegopt.solvers.clock import Clock
+from iegopt.solvers.search.best_fit import Neighbours, best_fit
+from iegopt.spec.graph import GraphSpec
+from iegopt.spec.request import MemoryAccounting, Objective, RequestSpec
+from iegopt.spec.stage import StageSpec
+
+__all__ = ["FirstPlans"]
+
+Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+
+
+class FirstPlans:
+    """Makes first plans on a cluster; what it works out of the cluster's sites is kept."""
+
+    def __init__(self) -> None:
+        self._sites: Promising | None = None
+
+    def plan(self, cluster: CompiledCluster, graph: GraphSpec, request: RequestSpec, clock: Clock) -> Plan | None:
+        """A plan that keeps SLAs and memory; limits of the whole request are for the verifier to see to.
+
+        ``None`` where a stage fits nowhere, the clock ends first, or the request asks for what best fit does not do:
+        affinities, a preferred device, memory or times that depend on when stages run.
+        """
+        if not _supports(graph, request) or not can_focus(graph, request, cluster):
+            return None
+        sites = self._over(cluster, {k for stage in graph.stages for k in degrees_of(stage, cluster)})
+        if sites is None or clock.left <= 0.0:
+            return None
+        weights = weights_for(request.sla_class, request.weights, request.objective)
+        facts = _facts(sites, graph, request)
+        load = cluster.state.site_load(sites.table.topology)
+        place = _placed(sites, graph, facts, weights, load, clock)
+        return None if place is None else told(sites, graph, request, facts, place, load, weights, clock)
+
+    def _over(self, cluster: CompiledCluster, sizes: set[int]) -> Promising | None:
+        """The promising sites for these gang sizes; ``None`` where none are at hand."""
+        table = cluster.focus(sizes)
+        if table is None:
+            return None
+        kept = self._sites
+        if kept is None or kept.cluster is not cluster or kept.table is not table:
+            same = kept is not None and kept.table.kinds is table.kinds
+            rates = kept.rates if kept is not None and same else KindRates(table.kinds, cluster.parallel_efficiency)
+            self._sites = Promising.of(cluster, table, rates)
+        return self._sites
+
+
+def _supports(graph: GraphSpec, request: RequestSpec) -> bool:
+    timed = request.no_overlap or request.memory_accounting is MemoryAccounting.PEAK
+    return not graph.affinity and not timed and request.objective is Objective.SUM
+
+
+def _facts(sites: Promising, graph: GraphSpec, request: RequestSpec) -> Facts:
+    """Seconds and bytes of every stage on every kind of site."""
+    stages, kinds = graph.stages, len(sites.table.kinds)
+    plain = [v for v, stage in enumerate(stages) if sites.rates.supports(stage)]
+    all_plain = len(plain) == len(stages)
+    rows = sites.rates.rows(stages if all_plain else [stages[v] for v in plain])
+    weights = np.zeros((len(stages), kinds))
+    blocks: dict[tuple[int, int], Block] = {}
+    if all_plain:
+        seconds, terms, held = rows.seconds, rows.terms, np.repeat(rows.held[:, None], kinds, axis=1)
+    else:
+        seconds, terms = np.full((len(stages), kinds), math.inf), np.zeros((4, len(stages), kinds))
+        held = np.zeros((len(stages), kinds))
+        seconds[plain], terms[:, plain], held[plain] = rows.seconds, rows.terms, rows.held[:, None]
+        for v in sorted(set(range(len(stages))) - set(plain)):
+            for kind, block in _quickest(sites, stages[v], request).items():
+                blocks[v, kind] = block
+                seconds[v, kind] = block.cost.t0 + block.load_time
+                held[v, kind] = math.ceil(block.cost.memory_bytes + block.cost.kv_bytes)
+                weights[v, kind] = math.ceil(block.weight_bytes)
+    index = {stage.id: v for v, stage in enumerate(stages)}
+    ends = np.array([(index[edge.source], index[edge.target]) for edge in graph.edges], dtype=np.int64).reshape(-1, 2)
+    kv = request.kv_transfer_config or sites.cluster.spec.kv_transfer_config
+    if kv is None:
+        sizes = [float(edge.bytes) for edge in graph.edges]
+    else:
+        sizes = [wire_bytes(edge, stages[index[edge.source]], kv) for edge in graph.edges]
+        held += np.array(buffers(graph, sizes, kv))[:, None]
+    return Facts(seconds, terms, held, weights, blocks, ends, np.array(sizes))
+
+
+def _quickest(sites: Promising, stage: StageSpec, request: RequestSpec) -> dict[int, Block]:
+    """Per kind the block of a stage with a model that takes least time there."""
+    degrees, precisions = degrees_of(stage, sites.cluster), precisions_of(stage, request, None)
+    found = sites.cluster.blocks(stage, precisions, sites.table, degrees)
+    best: dict[int, Block] = {}
+    for kind, block in zip(found.kinds, found.blocks, strict=True):
+        if kind not in best or block.cost.t0 + block.load_time < best[kind].cost.t0 + best[kind].load_time:
+            best[kind] = block
+    return best
+
+
+def _placed(
+    sites: Promising, graph: GraphSpec, facts: Facts, weights: CostWeights, load: Floats, clock: Clock
+) -> Ints | None:
+    """(V,) the place of every stage: in the order of the graph, else the largest first."""
+    cluster, kind = sites.cluster, sites.kind
+    t0 = facts.seconds.take(kind, axis=1)
+    cost = t0 * (weights.alpha + weights.beta * load + weights.gamma * sites.price / cluster.reference_price)
+    slas = [math.inf if stage.latency_sla is None else stage.latency_sla for stage in graph.stages]
+    usable = t0 * load <= np.array(slas)[:, None]
+    usable &= np.isfinite(load) & np.isfinite(t0)
+    cost[~usable] = np.inf
+    need = (facts.held + facts.weights).take(kind, axis=1) / sites.board.width
+    edges = Neighbours.of(len(graph.stages), facts.ends, facts.sizes, weights.lambda_)
+    for largest_first in (False, True):
+        order = (-need.min(axis=1)).argsort(kind="stable").tolist() if largest_first else graph.topological_order()
+        place = best_fit(sites.board, cost, need, edges, cluster.state.free.astype(np.float64), order, clock)
+        if place is not None or clock.left <= 0.0:
+            return place
+    return None

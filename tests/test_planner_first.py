@@ -1,0 +1,251 @@
+"""First plans: costs by rows, best fit, what they say in the user's words, and where a planner takes them."""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from iegopt.cost.model import CostModel
+from iegopt.cost.roofline import Capacity
+from iegopt.cost.rows import BOTTLENECKS, KindRates
+from iegopt.devices import DeviceClass
+from iegopt.errors import InternalError
+from iegopt.explain.chosen import chosen
+from iegopt.planner import Planner
+from iegopt.planner.answer import beside_first
+from iegopt.planner.first import FirstPlans
+from iegopt.plans import CostSplit, Plan, StagePlan, TransferPlan
+from iegopt.problem.decode import decode
+from iegopt.solvers.clock import Clock
+from iegopt.solvers.evaluate import feasible, objective
+from iegopt.solvers.exact import compiled
+from iegopt.solvers.result import Result, Status
+from iegopt.solvers.search.best_fit import Board, Neighbours, best_fit
+from iegopt.spec.load import load_cluster, load_request
+from iegopt.spec.request import RequestSpec
+from iegopt.spec.stage import Parallelism, Precision, StageSpec
+from tests.test_planner_deadlines import cluster, request
+
+INSTANCES = Path(__file__).parent.parent / "instances"
+CLUSTERS, REQUESTS = INSTANCES / "clusters", INSTANCES / "requests"
+KV: dict[str, Any] = {"chunk_size": "64MB", "pipeline_depth": 2, "overlap_compute": True, "compression": "none"}
+
+
+@pytest.fixture(scope="module")
+def planner() -> Planner:
+    return Planner(cluster())
+
+
+def first(planner: Planner, asked: RequestSpec) -> Plan:
+    plan = FirstPlans().plan(planner._cluster, planner.graph(asked), asked, Clock(10.0))
+    assert plan is not None
+    return plan
+
+
+def chain(rng: random.Random, count: int, **more: Any) -> RequestSpec:
+    stages: list[dict[str, Any]] = [
+        {"id": f"s{i}", "type": rng.choice(["prefill", "decode"]),
+         "compute": {"flops": f"{rng.randrange(20, 90)}T"} | ({"precision": "fp16"} if rng.random() < 0.5 else {}),
+         "memory": {"vram": f"{rng.randrange(1, 20)}GB", "traffic": "60GB"},
+         "parallelism": {"degree": rng.choice([1, 1, 2])}, "latency_sla": "30s"}
+        for i in range(count)
+    ]  # fmt: skip
+    edges = [
+        {"from": f"s{max(0, i - rng.choice([1, 2]))}", "to": f"s{i}", "bytes": "900MB", "kv": rng.random() < 0.5}
+        for i in range(1, count)
+    ]
+    document = {"graph": {"stages": stages, "edges": edges}, **more}
+    return RequestSpec.model_validate(document, context={"document": True})
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_a_first_plan_is_a_plan_of_the_compiled_problem_at_the_same_price(planner: Planner, seed: int) -> None:
+    rng = random.Random(seed)
+    for d in rng.sample(range(100), 20):
+        planner.update(f"H100-{d}", utilisation=rng.random(), used=rng.randrange(60) * 10**9)
+    asked = chain(rng, 8, **({"kv_transfer_config": KV} if seed % 2 else {}))
+    plan = first(planner, asked)
+    assert planner.verify(plan, asked).ok
+    whole, choice = chosen(planner._cluster, planner.graph(asked), asked, plan)
+    assert feasible(whole.problem, choice)
+    value = objective(whole.problem, choice)
+    assert plan.objective == pytest.approx(value / 1e9, rel=1e-9)
+    decoded = decode(
+        whole, choice, status=plan.status, objective=value, bound=None, gap=None, proof=None,
+        solver=plan.solver, seconds=plan.seconds, note=plan.note,
+    )  # fmt: skip
+    for own, other in zip((*plan.stages, *plan.transfers), (*decoded.stages, *decoded.transfers), strict=True):
+        for name, said in dataclasses.asdict(other).items():  # type: ignore[call-overload]
+            found = dataclasses.asdict(own)[name]  # type: ignore[call-overload]
+            assert found == (pytest.approx(said, rel=1e-6, abs=2e-9) if isinstance(said, float | dict) else said), name
+
+
+def test_made_things_have_all_fields(planner: Planner) -> None:
+    asked = chain(random.Random(1), 4)
+    for plan in (first(planner, asked), planner.plan(asked)):
+        assert isinstance(plan, Plan)
+        stage, transfer = plan.stages[0], plan.transfers[0]
+        for kind, thing in ((StagePlan, stage), (TransferPlan, transfer), (CostSplit, stage.cost)):
+            assert vars(thing).keys() == {field.name for field in dataclasses.fields(kind)}  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", ["agent", "chat", "rag", "kv-streaming", "research-agent"])
+def test_requests_to_models_have_first_plans_too(name: str) -> None:
+    on, asked = Planner(load_cluster(CLUSTERS / "mixed-racks.yaml")), load_request(REQUESTS / f"{name}.yaml")
+    plan = FirstPlans().plan(on._cluster, on.graph(asked), asked, Clock(10.0))
+    if plan is None:  # asks for what best fit does not do, or has no room there
+        pytest.skip("no first plan")
+    report = on.verify(plan, asked)
+    assert {each.rule for each in report.violations} <= {"deadline", "finish_by", "budget"}
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_rows_are_the_cost_models(seed: int) -> None:
+    rng = random.Random(seed)
+    kinds = [(device.kind, size, fabric) for device in Planner(cluster(8))._cluster.devices[::8]
+             for size, fabric in ((1, True), (2, True), (2, False))]  # fmt: skip
+    stages = []
+    for i in range(4):
+        document: dict[str, Any] = {"id": f"s{i}", "type": rng.choice(["prefill", "decode", "embedding", "tool"])}
+        document["compute"] = {"flops": "40T"} if rng.random() < 0.6 else {}
+        if rng.random() < 0.5:
+            document["compute"]["precision"] = rng.choice([str(p) for p in Precision])
+        document["memory"] = {k: "7GB" for k in ("vram", "traffic", "kv_cache_size") if rng.random() < 0.6}
+        if rng.random() < 0.4:
+            document |= {"io": {"bytes": "2GB"}, "fixed_time": "10ms"}
+        if rng.random() < 0.5:
+            document["parallelism"] = {"degree": 2, "efficiency": "90%"} if rng.random() < 0.5 else {"degree": 2}
+        stages.append(StageSpec.model_validate(document, context={"document": True}))
+    rates = KindRates(kinds, (0.9, 0.7))
+    for _ in range(2):  # anew, and from what is kept
+        rows = rates.rows(stages)
+        for v, stage in enumerate(stages):
+            for k, kind in enumerate(kinds):
+                check_row(stage, kind, rows.seconds[v, k], rows.terms[:, v, k], rows.held[v])
+
+
+def check_row(stage: StageSpec, kind: tuple[DeviceClass, int, bool], seconds: float, terms: Any, held: float) -> None:
+    device, size, fabric = kind
+    choices = [stage.compute.precision] if stage.compute.precision else [Precision.FP32, Precision.TF32, Precision.BF16]
+    precision = next((p for p in choices if device.compute.rate(p) is not None), None)
+    degree = stage.parallelism.degree if stage.parallelism else 1
+    if precision is None or degree != size or stage.type == "tool":  # tools run on CPUs alone
+        assert seconds == np.inf
+        return
+    rate = device.compute.rate(precision)
+    assert rate is not None
+    cost = CostModel().stage_cost(
+        stage, None, precision, device.model, Capacity(rate, device.bandwidth, device.io, device.vram),
+        stage.parallelism or Parallelism.model_validate({"strategy": "none"}),
+        efficiency=device.efficiency_for(stage), parallel_efficiency=0.9 if fabric else 0.7,
+    )  # fmt: skip
+    assert seconds == pytest.approx(cost.t0, rel=1e-12)
+    assert BOTTLENECKS[int(terms.argmax())] == cost.bottleneck
+    assert held == np.ceil(cost.memory_bytes + cost.kv_bytes)
+
+
+def test_best_fit_goes_by_price_room_and_neighbours() -> None:
+    links = np.zeros((3, 2, 3))
+    links[:, 1, :] = 1.0 - np.eye(3)
+    one = np.arange(3)
+    board = Board(links, one, one, np.ones(3, dtype=np.int64))
+    edges = Neighbours.of(2, np.array([[0, 1]]), np.array([5.0]), 1.0)
+    cost, need = np.array([[1.0, 3.0, np.inf], [9.0, 7.0, 2.0]]), np.ones((2, 3))
+    for free, order, expected in (
+        ([2.0, 2.0, 2.0], (0, 1), [0, 2]),  # 2 + 5 of transfer ties with 7 + 5 nowhere: 7 in all beats 9
+        ([2.0, 2.0, 0.0], (0, 1), [0, 0]),
+        ([0.0, 2.0, 0.0], (1, 0), [1, 1]),
+    ):
+        place = best_fit(board, cost, need, edges, np.array(free), order, Clock(1.0))
+        assert place is not None
+        assert place.tolist() == expected
+    assert best_fit(board, cost, need, edges, np.array([0.0, 1.0, 0.0]), (0, 1), Clock(1.0)) is None
+
+
+def test_the_compiled_loop_places_alike(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("numba", reason="the extra 'fast' is not installed")
+    from iegopt.solvers.search.fit_kernel import fit
+
+    rng = np.random.default_rng(0)
+    for _ in range(60):
+        V, m = int(rng.integers(1, 12)), int(rng.integers(1, 9))
+        width = rng.integers(1, 3, m)
+        start = np.cumsum(width) - width
+        devices = np.concatenate([rng.choice(6, k, replace=False) for k in width])
+        board = Board(rng.random((m, 2, m)), start, devices, width)
+        pairs = [(u, v) for v in range(V) for u in range(v) if rng.random() < 0.3]
+        ends = np.array(pairs, dtype=np.int64).reshape(-1, 2)
+        edges = Neighbours.of(V, ends, rng.random(len(ends)), 0.7)
+        cost, need = np.where(rng.random((V, m)) < 0.2, np.inf, rng.random((V, m))), rng.random((V, m))
+        free, order = rng.random(6) * 3, rng.permutation(V).tolist()
+        places, left = [], []
+        for kernels in (None, SimpleNamespace(fit=fit)):
+            monkeypatch.setattr("iegopt.solvers.search.best_fit.kernels", lambda kernels=kernels: kernels)
+            left.append(free.copy())
+            places.append(best_fit(board, cost, need, edges, left[-1], order, Clock(10.0)))
+        if places[0] is None or places[1] is None:
+            assert places[0] is places[1]
+        else:
+            assert places[0].tolist() == places[1].tolist()
+            assert left[0].tolist() == left[1].tolist()
+    assert compiled.kernels() is None or compiled.kernels().fit is fit  # type: ignore[union-attr]
+
+
+def test_where_the_time_is_short_the_first_plan_is_the_answer(
+    planner: Planner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("iegopt.planner.in_time.whole_seconds", lambda graph, topology: 1e9)
+    monkeypatch.setattr("iegopt.planner.in_time._PART_LEAST", 1e9)
+    asked = request()
+    plan = planner.plan(asked, deadline_ms=250)
+    assert isinstance(plan, Plan)
+    assert (plan.status, plan.bound, plan.tier) == ("feasible", None, None)
+    assert plan.note.startswith("best fit over")
+    assert plan.explanation["summary"]
+
+
+def test_a_first_plan_that_breaks_a_limit_of_the_request_is_none(
+    planner: Planner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("iegopt.planner.in_time.whole_seconds", lambda graph, topology: 1e9)
+    asked = request(6)
+    tight = asked.model_copy(update={"sla": asked.sla.model_copy(update={"e2e": 1e-6})})
+    assert planner._first(asked, planner.graph(asked), "auto", Clock(10.0)) is not None
+    assert planner._first(tight, planner.graph(tight), "auto", Clock(10.0)) is None
+
+
+def test_a_first_plan_that_is_wrong_is_a_bug(planner: Planner, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("iegopt.planner.in_time.whole_seconds", lambda graph, topology: 1e9)
+    asked = request()
+    wrong = dataclasses.replace(first(planner, asked), objective=1.0)
+    monkeypatch.setattr(FirstPlans, "plan", lambda *_: wrong)
+    with pytest.raises(InternalError, match="objective"):
+        planner.plan(asked, deadline_ms=100)
+
+
+def test_no_first_plan_is_tried_where_best_fit_does_not_suffice(planner: Planner) -> None:
+    plain = request()
+    for more in ({"no_overlap": True}, {"memory_accounting": "peak"}, {"objective": "critical_path"}):
+        document = plain.model_dump(mode="json", by_alias=True, exclude_unset=True) | more
+        asked = RequestSpec.model_validate(document, context={"document": True})
+        assert FirstPlans().plan(planner._cluster, planner.graph(asked), asked, Clock(10.0)) is None
+    huge = request(6, memory={"vram": "4TB"})
+    assert FirstPlans().plan(planner._cluster, planner.graph(huge), huge, Clock(10.0)) is None
+
+
+def test_a_first_plan_keeps_the_bound_of_a_solver_that_found_a_worse_one(planner: Planner) -> None:
+    plan = first(planner, request())
+    worse = round(plan.objective * 2e9)
+    result = Result(Status.FEASIBLE, np.zeros(6, dtype=np.int64), worse, worse // 4, "relaxation", "auto", 0.1, "cut")
+    told = beside_first(plan, result)
+    assert (told.bound, told.proof, told.status) == (worse // 4 / 1e9, "relaxation", "feasible")
+    assert told.gap == pytest.approx(0.5, rel=1e-6)
+    assert beside_first(plan, dataclasses.replace(result, bound=None, proof=None)) is plan
+    proven = beside_first(plan, dataclasses.replace(result, bound=worse - 1))
+    assert (proven.status, proven.bound) == ("optimal", plan.objective)
