@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from iegopt.solvers.clock import Clock, pressure
 from iegopt.solvers.exact.neighbourhood import Neighbourhoods
-from iegopt.solvers.exact.pair_search import dense_reason, search_pairs
+from iegopt.solvers.exact.pair_search import dense_reason, pairs_seconds, search_pairs
 from iegopt.solvers.run import Run
 from iegopt.solvers.search.local import improve
 from iegopt.solvers.search.tabu import TabuSearch, tabu_reason
@@ -57,6 +57,8 @@ class Turns:
         """Between steps 3 and 4, branch and bound over the pairs of a dense graph, as long as it gets on."""
         run, clock = self._run, self._run.clock
         if run.closed or run.best is None or dense_reason(run.problem, run.survivors) is not None:
+            return
+        if clock.left < pairs_seconds(run.problem, run.survivors):
             return
         self._search(clock.slice(min(_BEFORE_PAIRS * int(run.survivors.sum()), _TURN_SHARE * clock.left)))
         pairs = search_pairs(run.problem, run.survivors, run.best, clock, run.params.report)

@@ -9,11 +9,12 @@ import pytest
 
 from iegopt.bench.public import ctap
 from iegopt.problem.arrays import Problem
+from iegopt.problem.families import generate
 from iegopt.solvers.api import solve
 from iegopt.solvers.brute import Brute
 from iegopt.solvers.clock import Clock
 from iegopt.solvers.evaluate import feasible, objective
-from iegopt.solvers.exact.pair_search import PairSearch, unpaired
+from iegopt.solvers.exact.pair_search import PairSearch, dense_reason, unpaired
 from iegopt.solvers.result import Params, Status
 from tests.conftest import shared_dir
 from tests.solvers.random_problems import random_problem
@@ -80,3 +81,14 @@ def test_auto_proves_what_toulbar2_proves() -> None:
     file = shared_dir() / "data" / "ctap_elloumi" / "tassc2005Cb.dat"
     found = solve(ctap.load(file), "auto", Params(time_limit=30.0))
     assert (found.status, found.objective) == (Status.OPTIMAL, 1017 * 10**9)
+
+
+@pytest.mark.parametrize(("seconds", "searched"), [(0.0, True), (1e9, False)])
+def test_pairs_are_laid_out_only_where_there_is_time(
+    monkeypatch: pytest.MonkeyPatch, seconds: float, searched: bool
+) -> None:
+    monkeypatch.setattr("iegopt.solvers.turns.pairs_seconds", lambda *_: seconds)
+    problem = generate("layered", 14, 8, "tight", 29)
+    assert dense_reason(problem, problem.allowed) is None
+    result = solve(problem, "auto", Params(time_limit=2.0))
+    assert ("partial plans by pairs" in result.note) is searched

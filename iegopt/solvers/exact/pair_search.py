@@ -26,14 +26,14 @@ import numpy.typing as npt
 from iegopt.problem.arrays import Problem
 from iegopt.problem.restrict import restrict
 from iegopt.problem.transfer import edge_ticks
-from iegopt.solvers.clock import Clock
+from iegopt.solvers.clock import Clock, pressure
 from iegopt.solvers.exact.best_plan import BestPlan
 from iegopt.solvers.exact.candidates import above_any_plan
 from iegopt.solvers.exact.messages import UNREACHABLE
 from iegopt.solvers.result import Report, unheard
 from iegopt.solvers.search.tables import untabled
 
-__all__ = ["PairSearch", "dense_reason", "search_pairs", "unpaired"]
+__all__ = ["PairSearch", "dense_reason", "pairs_seconds", "search_pairs", "unpaired"]
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
@@ -43,6 +43,8 @@ _EDGES_PER_STAGE = 2
 _MOST_OPTIONS, _MOST_CELLS = 400, 400_000
 """Options in all, and children · options of a block, up to which it is tried."""
 _SWEEPS = 40
+_CELL_NEEDS = 3e-7
+"""Seconds that the tables take per pair of options before a search begins, as measured on one core of a server."""
 _TRIAL, _GETS_ON, _SHARE = 0.15, 1e-3, 0.95
 """Part of the time left in which a search may show that it gets on, the part of it that does show it when searched, and
 the part of the time left that it then gets."""
@@ -65,6 +67,12 @@ def unpaired(problem: Problem, mask: Bools) -> str | None:
 def dense_reason(problem: Problem, mask: Bools) -> str | None:
     """Why the options of a mask (O,) are not searched by ``search_pairs``, ``None`` where they are."""
     return untabled(problem) or unpaired(problem, mask)
+
+
+def pairs_seconds(problem: Problem, mask: Bools) -> float:
+    """Roughly what it takes until a search over the options of a mask (O,) begins."""
+    most = int(np.bincount(problem.options.stage[mask], minlength=problem.V).max(initial=0))
+    return pressure() * _CELL_NEEDS * (problem.V * most) ** 2
 
 
 def search_pairs(problem: Problem, mask: Bools, best: tuple[int, Ints], clock: Clock, report: Report) -> PairSearch:
