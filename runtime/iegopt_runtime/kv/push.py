@@ -34,7 +34,8 @@ TIMEOUT_SECONDS = 30.0
 @dataclass(frozen=True)
 class Pushed:
     """``tokens`` are held at the other end, fewer than there are where it has no room; ``sent`` bytes of bodies;
-    ``skipped`` blocks were there before; ``exposed_seconds`` from the last block computed until all was there."""
+    ``skipped`` blocks were there before; ``exposed_seconds`` passed between the last block computed and all of them
+    being held there."""
 
     tokens: int
     sent: int
@@ -48,7 +49,6 @@ class _End:
     manifest: KvManifest | None
     released: Callable[[], None] | None
     reason: str
-    at: float
 
 
 _Item = tuple[Block, torch.Tensor, "torch.cuda.Event | None"]
@@ -73,6 +73,7 @@ class KvSender:
         self._block_tokens = 0
         self._compression: Compression = "none"
         self._end: _End | None = None
+        self._computed_at = time.perf_counter()
         self._thread = threading.Thread(target=self._run, name="kv-sender", daemon=True)
 
     def begin(self, planned: KvManifest, block_tokens: int) -> None:
@@ -84,15 +85,16 @@ class KvSender:
 
     def block(self, block: Block, tensor: torch.Tensor) -> None:
         """As of ``BlockSink``."""
+        self._computed_at = time.perf_counter()
         self._items.put((block, tensor, self._memory.mark()))
 
     def finish(self, manifest: KvManifest, released: Callable[[], None]) -> None:
         """As of ``BlockSink``."""
-        self._items.put(_End(manifest, released, "", time.perf_counter()))
+        self._items.put(_End(manifest, released, ""))
 
     def abort(self, reason: str) -> None:
         """As of ``BlockSink``."""
-        self._items.put(_End(None, None, reason, time.perf_counter()))
+        self._items.put(_End(None, None, reason))
         if self._planned is None and not self.pushed.done():  # it never began
             self.pushed.set_exception(TransferError(f"called off: {reason}"))
 
@@ -143,7 +145,7 @@ class KvSender:
             manifest = end.manifest.as_grade(grade)
             sender.end(manifest)
             tokens = _answer(channel, "held")
-            return Pushed(tokens, sender.sent, len(skip), time.perf_counter() - end.at, manifest)
+            return Pushed(tokens, sender.sent, len(skip), time.perf_counter() - self._computed_at, manifest)
         finally:
             channel.close()
 

@@ -227,8 +227,10 @@ class LmEngine:
             if not self._reserved(job, artifact):
                 self.host.release(loaded)
                 return "kv"
+            owner = job.reservation or job.job_id
             sequence = Sequence(
-                job, loaded, self.store, self.store.memory, self.block_tokens, pending.emit, self._clock
+                job, loaded, self.store, self.store.memory, self.block_tokens, pending.emit, self._clock,
+                lambda: self.reserve(owner, 0),
             )  # fmt: skip
         except BaseException:
             self.host.release(loaded)
@@ -288,8 +290,7 @@ class LmEngine:
     def _end(self, job_id: str, event: Event, emit: OnEvent) -> None:
         task, _ = self._active.pop(job_id)
         if isinstance(task, Sequence):
-            owner = task.job.reservation or job_id
-            task.close(lambda: self.reserve(owner, 0), event.message if isinstance(event, Failed) else None)
+            task.close(event.message if isinstance(event, Failed) else "")
         else:
             task.close()
         emit(event)

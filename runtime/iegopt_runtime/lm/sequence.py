@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Collection
 from collections.abc import Sequence as Run
@@ -51,7 +52,8 @@ def capacity(job: Generate, block_tokens: int, context: int) -> int:
 
 
 class Sequence:
-    """A running ``Generate``. It owns a user of its model and a reservation of L0, both given back by ``close``."""
+    """A running ``Generate``. It owns a user of its model and a reservation of L0, both given back by ``close``;
+    ``released`` is called when the buffer's memory is free."""
 
     def __init__(
         self,
@@ -62,9 +64,12 @@ class Sequence:
         block_tokens: int,
         emit: OnEvent,
         clock: Callable[[], float],
+        released: Callable[[], None],
     ) -> None:
         self.job = job
         self.loaded = loaded
+        self._sink = job.sink
+        self._released = _Last(released, 1 if job.sink is None else 2)
         self._store, self._memory, self._emit, self._clock = store, memory, emit, clock
         self._tokens = list(job.tokens)
         self._output = Output(loaded.tokenizer, job.stop, loaded.eos, job.max_tokens)
@@ -86,10 +91,13 @@ class Sequence:
         return not self._ends and self.reason is not None
 
     def result(self, reason: Reason, tier: Tier = Tier.L0) -> Generated:
-        """Keep the KV in the store, hand it to the sink, and say what was made."""
+        """Hand the KV to the sink, keep it in the store, and say what was made."""
         manifest = self._manifest()
         for block in manifest.blocks[len(self._chain.full) :]:
             self._completed(block)
+        if self._sink is not None:
+            self._sink.finish(manifest, self._released)
+            self._sink = None
         held: KvManifest | None = None
         if manifest.blocks:
             held = self._store.save(manifest, self._view, self._clock(), tier, self.job.copy)
@@ -112,16 +120,13 @@ class Sequence:
             predicted=tuple(self._predicted),
         )
 
-    def close(self, released: Callable[[], None], failed: str | None = None) -> None:
-        """Give the model back. ``released`` is called when the buffer's memory is free, after the sink has read it."""
+    def close(self, failed: str = "") -> None:
+        """Give the model back, and memory as soon as the sink has read it, too."""
         self.loaded.users -= 1
-        sink = self.job.sink
-        if sink is not None and failed is None:
-            sink.finish(self._manifest(), released)
-            return
-        if sink is not None:
-            sink.abort(str(failed))
-        released()
+        if self._sink is not None:
+            self._sink.abort(failed)
+            self._released()
+        self._released()
 
     def _new_chain(self, block_tokens: int) -> Chain:
         return Chain(self.loaded.artifact.identity, self.loaded.layout, block_tokens, grade=self.job.grade)
@@ -144,10 +149,10 @@ class Sequence:
         ends = passes(plan.segments, block_tokens)
         self._chain.follow(job.tokens, [end for end in ends if end <= plan.reused])
         self._emit(Started(job.job_id, plan.reused))
-        if job.sink is not None:
+        if self._sink is not None:
             planned = self._new_chain(block_tokens)
             planned.follow(job.tokens, ends)
-            job.sink.begin(replace(self._manifest(), blocks=planned.blocks()), block_tokens)
+            self._sink.begin(replace(self._manifest(), blocks=planned.blocks()), block_tokens)
         for block in self._chain.full:
             self._completed(block)
         for token in job.tokens[len(job.tokens) - job.generated :]:
@@ -191,8 +196,8 @@ class Sequence:
 
     def _completed(self, block: Block) -> None:
         """Hand a block on as soon as it is there."""
-        if self.job.sink is not None:
-            self.job.sink.block(block, self._view(block))
+        if self._sink is not None:
+            self._sink.block(block, self._view(block))
         if self.job.copy is not None:
             try:
                 self._store.put(block, self._view(block), self._clock(), self.job.copy)
@@ -211,6 +216,21 @@ class Sequence:
         kv_id = self.job.kv_id if self.job.kv_id is not None else f"{self.job.job_id}#unheld"
         artifact, layout = self.loaded.artifact, self.loaded.layout
         return KvManifest(kv_id, artifact.identity, layout, self._chain.blocks(), self.job.grade)
+
+
+class _Last:
+    """Of so many who call it, from any thread, the last one does it."""
+
+    def __init__(self, act: Callable[[], None], calls: int) -> None:
+        self._act, self._left = act, calls
+        self._lock = threading.Lock()
+
+    def __call__(self) -> None:
+        with self._lock:
+            self._left -= 1
+            last = self._left == 0
+        if last:
+            self._act()
 
 
 def _leading(blocks: Run[Block], keys: Collection[str]) -> int:
