@@ -87,7 +87,7 @@ def _near_its_kv(
     """A stage names the device where its KV cache lies, if the stage that wrote it is not in the graph any more."""
     sized = spec.memory.kv_cache_size or (spec.tokens is not None and spec.tokens.context)
     source = next((e.source for e in graph.edges if e.kv and e.target == spec.id and e.source not in kept), None)
-    if not sized or spec.affinity.kv_cache_location is not None:
+    if not sized or spec.affinity.kv_cache_location is not None or not _open(run, spec.id):
         return spec
     held = run.kv.holdings.get(spec.id) or (run.kv.holdings.get(source) if source is not None else None) or ()
     devices = (run.stages[name].device for name in (spec.id, source) if name in run.stages and held)

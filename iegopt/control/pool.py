@@ -11,6 +11,7 @@ from iegopt.spec.kinds import role_of
 
 __all__ = ["Pool", "Worker", "role_of"]
 
+
 @dataclass
 class Worker:
     """A process that serves a device in one role.
