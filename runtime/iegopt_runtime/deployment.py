@@ -1,0 +1,68 @@
+"""Which worker processes a cluster has: one for each role of each device with ``worker``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from iegopt.devices import Device, expand
+from iegopt.errors import InputError
+from iegopt.spec.cluster import ClusterSpec
+from iegopt.spec.device import DeviceSpec
+from iegopt.spec.worker import Role, WorkerSpec
+
+__all__ = ["Deployed", "deployed", "find_worker"]
+
+
+@dataclass(frozen=True)
+class Deployed:
+    """One worker process. ``location`` names the groups of its device, each below those above it."""
+
+    device: str
+    role: Role
+    spec: WorkerSpec
+    resident: tuple[str, ...] | None
+    location: dict[str, str]
+
+    @property
+    def name(self) -> str:
+        return f"{self.device}/{self.role}"
+
+
+def deployed(cluster: ClusterSpec) -> tuple[Deployed, ...]:
+    """All workers of a cluster, in the order of its devices.
+
+    Raises
+    ------
+    InputError
+        As ``iegopt.devices.expand``.
+    """
+    found: list[Deployed] = []
+    devices = iter(expand(cluster))
+    for spec in cluster.devices:
+        for _ in range(spec.count):
+            found += _of_device(spec, next(devices))
+    return tuple(found)
+
+
+def _of_device(spec: DeviceSpec, device: Device) -> list[Deployed]:
+    if spec.worker is None:
+        return []
+    _, host, rack, datacenter = device.path
+    location = {"datacenter": datacenter, "rack": rack, "host": host}
+    return [Deployed(device.id, role, spec.worker, spec.resident, location) for role in spec.worker.roles]
+
+
+def find_worker(cluster: ClusterSpec, device: str, role: str) -> Deployed:
+    """The worker of a device for a role.
+
+    Raises
+    ------
+    InputError
+        Where the cluster has no such device, or the device no such worker.
+    """
+    workers = deployed(cluster)
+    for worker in workers:
+        if (worker.device, worker.role) == (device, role):
+            return worker
+    names = ", ".join(worker.name for worker in workers) or "none"
+    raise InputError(f"cluster {cluster.name}: no worker {device}/{role}: its workers are {names}")

@@ -1,0 +1,182 @@
+"""The embedded runtime: a controller in this process, its workers beside it, nothing else to install or start.
+
+::
+
+    async with Runtime(cluster) as rt:
+        async for piece in rt.run(request):
+            print(piece.text, end="")
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import sys
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any, Self
+
+from iegopt.control.messages import Acknowledged, Answer, Cancelled, Stream, Submitted
+from iegopt.control.policy import ControlPolicy
+from iegopt.errors import InputError
+from iegopt.spec.cluster import ClusterSpec
+from iegopt.spec.load import dump
+from iegopt.spec.request import RequestSpec
+from iegopt_runtime.deployment import Deployed, deployed
+from iegopt_runtime.net.address import Address
+from iegopt_runtime.run_folder import RunFolder
+from iegopt_runtime.shell.journal import Journal
+from iegopt_runtime.shell.plan_service import PlanService
+from iegopt_runtime.shell.shell import Shell
+from iegopt_runtime.supervise import LocalWorker, Supervisor
+
+__all__ = ["Run", "Runtime"]
+
+_START = 180.0
+"""Seconds in which local workers must be up: torch is imported and models are loaded."""
+
+
+class Run:
+    """A submitted request: iterate over it for its tokens as they come; ``answer`` is how it ended."""
+
+    def __init__(self, shell: Shell, request_id: str) -> None:
+        self._shell, self.request_id = shell, request_id
+        self._answer: dict[str, Any] | None = None
+
+    async def __aiter__(self) -> AsyncIterator[Stream]:
+        async for message in self._shell.follow(self.request_id):
+            if isinstance(message, Answer):
+                self._take(message)
+            else:
+                yield message
+
+    async def answer(self) -> dict[str, Any]:
+        """The answer (``iegopt.control.answer``), waited for."""
+        if self._answer is None:
+            async for message in self._shell.follow(self.request_id):
+                if isinstance(message, Answer):
+                    self._take(message)
+        assert self._answer is not None
+        return self._answer
+
+    def cancel(self, reason: str = "") -> None:
+        self._shell.put(Cancelled(self._shell.clock(), self.request_id, reason))
+
+    def story(self, stage: str | None = None) -> list[str]:
+        """What befell the request so far, or one of its stages, in sentences; empty once it is acknowledged."""
+        known = self.request_id in self._shell.controller.core.runs
+        return self._shell.controller.story(self.request_id, stage) if known else []
+
+    def _take(self, message: Answer) -> None:
+        if self._answer is None:
+            self._answer = message.answer
+            self._shell.put(Acknowledged(self._shell.clock(), self.request_id))
+
+
+class Runtime:
+    """Runs requests on a cluster whose devices have workers.
+
+    Parameters
+    ----------
+    cluster
+        Devices with ``worker``; the local ones are started here.
+    tools, documents
+        Files of registered tools and of documents to retrieve from, for the workers of these roles.
+    journal
+        Where events are kept; in the run's own folder by default, and then gone with it.
+    tell
+        Is told of workers that come and go.
+
+    Raises
+    ------
+    InputError
+        On entering: no device with a worker, or a worker that does not come up.
+    """
+
+    def __init__(
+        self,
+        cluster: ClusterSpec,
+        *,
+        policy: ControlPolicy | None = None,
+        tools: Path | None = None,
+        documents: Path | None = None,
+        journal: Path | None = None,
+        tell: Callable[[str], None] = lambda line: None,
+    ) -> None:
+        self._cluster, self._policy = cluster, policy or ControlPolicy()
+        self._workers = deployed(cluster)
+        if not self._workers:
+            raise InputError(
+                f"cluster {cluster.name}: no device has a worker: expected worker: {{roles: [...]}} on some"
+            )
+        self._files = {"tools": tools, "documents": documents}
+        self._journal, self._tell = journal, tell
+
+    async def __aenter__(self) -> Self:
+        self._folder = RunFolder()
+        try:
+            await self._start()
+        except BaseException:
+            await self._stop()
+            raise
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._stop()
+
+    async def _start(self) -> None:
+        folder = self._folder
+        (folder.path / "cluster.yaml").write_text(dump("cluster", self._cluster))
+        journal = Journal(self._journal or folder.path / "journal")
+        self.shell = Shell(self._policy, journal, PlanService(self._cluster), folder.secret, self._tell)
+        self._address = await self.shell.listen(Address(path=str(folder.socket)))
+        self._running = asyncio.create_task(self.shell.run())
+        self._supervisor = Supervisor(folder, self._is_registered)
+        for worker in self._workers:
+            if worker.spec.at == "local":
+                self._supervisor.start(LocalWorker(worker.name, self._command(worker)))
+        await self._supervisor.ready(_START)
+
+    def _is_registered(self, name: str) -> bool:
+        worker = self.shell.controller.core.pool.workers.get(name)
+        return worker is not None and worker.usable
+
+    def _command(self, worker: Deployed) -> list[str]:
+        folder = self._folder
+        command = [
+            sys.executable, "-m", "iegopt_runtime", "worker", str(folder.path / "cluster.yaml"),
+            "--device", worker.device, "--role", worker.role, "--controller", str(self._address),
+            "--secret-file", str(folder.secret_file), "--folder", str(folder.path), "--die-with-parent",
+            "--heartbeat", f"{self._policy.heartbeat:g}s",
+        ]  # fmt: skip
+        for name, file in self._files.items():
+            if file is not None:
+                command += [f"--{name}", str(file)]
+        return command
+
+    async def _stop(self) -> None:
+        if hasattr(self, "_supervisor"):
+            await self._supervisor.close()
+        if hasattr(self, "_running"):
+            self._running.cancel()
+            await asyncio.gather(self._running, return_exceptions=True)
+        self._folder.close()
+
+    def run(
+        self, request: RequestSpec, inputs: dict[str, Any] | None = None, *, request_id: str | None = None,
+        priority: int | None = None,
+    ) -> Run:  # fmt: skip
+        """Submit a request.
+
+        Parameters
+        ----------
+        inputs
+            As ``iegopt.control.messages.Submitted`` describes them; by default the request's own prompt.
+        request_id
+            The request's own id and a random mark by default, so that the same request can be run again.
+        priority
+            0 goes first; by default that of the request's SLA class.
+        """
+        name = request_id or f"{request.id}-{secrets.token_hex(4)}"
+        self.shell.put(Submitted(self.shell.clock(), name, request.document(), inputs or {}, priority))
+        return Run(self.shell, name)

@@ -1,0 +1,66 @@
+"""What clients hear: per request its tokens as they come and its one answer, from the first on, however often asked."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+
+from iegopt.control.messages import Answer, Stream
+
+__all__ = ["Feeds"]
+
+
+@dataclass
+class _Feed:
+    said: list[Stream | Answer] = field(default_factory=list)
+    tokens: dict[str, int] = field(default_factory=dict)
+    answered: bool = False
+    waiting: list[asyncio.Future[None]] = field(default_factory=list)
+
+    def say(self, message: Stream | Answer) -> None:
+        self.said.append(message)
+        for future in self.waiting:
+            if not future.done():
+                future.set_result(None)
+        self.waiting.clear()
+
+
+class Feeds:
+    """Kept until the client has acknowledged the answer."""
+
+    def __init__(self) -> None:
+        self._feeds: dict[str, _Feed] = {}
+
+    def stream(self, message: Stream) -> None:
+        """Tokens of a stage; what was said before is not said again."""
+        feed = self._feeds.setdefault(message.request_id, _Feed())
+        known = feed.tokens.get(message.stage, 0)
+        if feed.answered or message.offset + len(message.tokens) <= known:
+            return
+        feed.tokens[message.stage] = message.offset + len(message.tokens)
+        feed.say(message)
+
+    def answer(self, message: Answer) -> None:
+        feed = self._feeds.setdefault(message.request_id, _Feed())
+        if not feed.answered:
+            feed.answered = True
+            feed.say(message)
+
+    def forget(self, request_id: str) -> None:
+        self._feeds.pop(request_id, None)
+
+    async def follow(self, request_id: str) -> AsyncIterator[Stream | Answer]:
+        """All that is said about a request, up to its answer; one that is not known yet is waited for."""
+        feed = self._feeds.setdefault(request_id, _Feed())
+        heard = 0
+        while True:
+            while heard < len(feed.said):
+                message = feed.said[heard]
+                heard += 1
+                yield message
+                if isinstance(message, Answer):
+                    return
+            future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            feed.waiting.append(future)
+            await future

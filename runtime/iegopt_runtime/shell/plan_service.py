@@ -1,0 +1,120 @@
+"""Plans for the controller: ``MakePlan`` in, ``Planned`` out, worked out in a thread beside the loop.
+
+A planner is kept for every set of devices that are served; how much KV memory is left comes from the workers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from iegopt.control.messages import MakePlan, Planned
+from iegopt.devices import expand
+from iegopt.errors import IegoptError
+from iegopt.explain.edited import edited
+from iegopt.planner import Planner
+from iegopt.plans import Plan
+from iegopt.problem.cluster import CompiledCluster
+from iegopt.spec.cluster import ClusterSpec
+from iegopt.spec.explain_error import validate
+from iegopt.spec.request import RequestSpec
+
+__all__ = ["PlanService"]
+
+_KEPT = 16
+_DEADLINE_MS = 50.0
+
+
+class PlanService:
+    """Plans on the part of a cluster that has workers.
+
+    Parameters
+    ----------
+    cluster
+        All devices, the ones without workers too.
+    deadline_ms
+        Of one plan.
+    """
+
+    def __init__(self, cluster: ClusterSpec, deadline_ms: float = _DEADLINE_MS) -> None:
+        self._whole = CompiledCluster(cluster)
+        self._devices = {device.id: device for device in expand(cluster)}
+        self._deadline_ms = deadline_ms
+        self._planners: OrderedDict[tuple[str, ...], Planner] = OrderedDict()
+        self._thread = ThreadPoolExecutor(1, "planner")
+
+    async def planned(self, command: MakePlan, free: Mapping[str, int], at: float) -> Planned:
+        """The answer to a question.
+
+        Parameters
+        ----------
+        free
+            Device -> bytes of memory that its workers have left.
+        at
+            The event's time; the shell stamps it anew when it is handled.
+        """
+        loop = asyncio.get_running_loop()
+        plan, reason, final = await loop.run_in_executor(self._thread, self._plan, command, dict(free))
+        return Planned(at, command.request_id, command.generation, plan, reason, final)
+
+    def _plan(self, command: MakePlan, free: dict[str, int]) -> tuple[dict[str, Any] | None, str, bool]:
+        """The plan's document or ``None``, the reason, and whether asking again is of no use."""
+        try:
+            request = validate(RequestSpec, {**command.request, "graph": command.graph}, "plan")
+        except IegoptError as error:
+            return None, str(error), True
+        if not command.live:
+            return None, "no device has a worker", False
+        try:
+            planner = self._planner(tuple(sorted(command.live)))
+            for device in command.live:
+                slow = max(0.0, command.slow.get(device, 1.0) - 1.0)
+                planner.update(device, queue=(1, slow), used=self._used(device, free.get(device)))
+            answer = planner.plan(request, deadline_ms=self._deadline_ms, explained=False)
+        except IegoptError as error:
+            return None, str(error), False
+        if not isinstance(answer, Plan):
+            conflicts = "; ".join(str(conflict["sentence"]) for conflict in answer.conflicts)
+            return None, conflicts or answer.note or answer.status, False
+        return _document(answer), "", False
+
+    def _used(self, name: str, free: int | None) -> int | None:
+        """Bytes that are taken; where the cluster does not say what is resident, the planner counts weights itself."""
+        device = self._devices[name]
+        if free is None or device.kind.resident is None:
+            return None
+        return max(0, device.kind.vram - device.reserve - free)
+
+    def _planner(self, live: tuple[str, ...]) -> Planner:
+        planner = self._planners.get(live)
+        if planner is None:
+            gone = [device for device in self._devices if device not in live]
+            planner = Planner(edited(self._whole, remove=gone).spec)
+            self._planners[live] = planner
+            while len(self._planners) > _KEPT:
+                self._planners.popitem(last=False)
+        self._planners.move_to_end(live)
+        return planner
+
+    def close(self) -> None:
+        self._thread.shutdown(wait=True, cancel_futures=True)
+
+
+def _document(plan: Plan) -> dict[str, Any]:
+    """What the controller reads of a plan (``iegopt.control.messages.Planned``)."""
+    return {
+        "stages": {
+            stage.id: {
+                "device": stage.site, "variant": stage.variant, "time": stage.time, "memory": stage.memory,
+                "start": stage.start,
+            }
+            for stage in plan.stages
+        },
+        "transfers": [
+            {"source": move.source, "target": move.target, "time": move.exposed, "bytes": round(move.bytes)}
+            for move in plan.transfers
+        ],
+    }  # fmt: skip

@@ -1,0 +1,253 @@
+"""The shell: what the pure controller needs of the world.
+
+::
+
+    sockets, planner, timer ──events──▶ queue ──▶ journal ──▶ Controller.handle ──commands──▶ sockets, planner, feeds
+
+Events are handled in batches: written to the journal in one transaction, handled one by one, and only then do the
+commands leave. After a restart the journal is replayed, which makes the controller what it was; what may not have left
+is asked for again, and workers that ran on report what they did meanwhile.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+from iegopt import library
+from iegopt.control.controller import Controller
+from iegopt.control.documents import document, read
+from iegopt.control.messages import (
+    Acknowledged,
+    Answer,
+    Command,
+    Disconnected,
+    Dismiss,
+    Event,
+    Forget,
+    Heartbeat,
+    MakePlan,
+    Registered,
+    Release,
+    Reserve,
+    Restarted,
+    Start,
+    Stop,
+    Stream,
+    Ticked,
+    WakeAt,
+)  # fmt: skip
+from iegopt.control.policy import ControlPolicy
+from iegopt.errors import InputError
+from iegopt_runtime.errors import WireError
+from iegopt_runtime.net.address import Address
+from iegopt_runtime.net.connection import Connection, Listener
+from iegopt_runtime.shell.clock import ControllerClock
+from iegopt_runtime.shell.feeds import Feeds
+from iegopt_runtime.shell.journal import Journal
+from iegopt_runtime.shell.plan_service import PlanService
+from iegopt_runtime.shell.senders import event_of_client, event_of_worker
+
+__all__ = ["Shell"]
+
+_BATCH = 256
+_TO_WORKER = (Start, Stop, Reserve, Release, Forget, Dismiss)
+_COMPACT_ABOVE = 20_000
+"""Events after which a journal without open requests begins anew."""
+
+
+class Shell:
+    """One controller with its sockets and its journal.
+
+    Parameters
+    ----------
+    tell
+        Is told what an operator wants to know: refused callers, workers that come and go.
+    """
+
+    def __init__(
+        self,
+        policy: ControlPolicy,
+        journal: Journal,
+        plans: PlanService,
+        secret: bytes,
+        tell: Callable[[str], None] = lambda line: None,
+    ) -> None:
+        self.controller = Controller(policy, library.llm)
+        self.feeds = Feeds()
+        self._journal, self._plans, self._tell = journal, plans, tell
+        self._listener = Listener(secret, self._serve, lambda reason: tell(f"refused a caller: {reason}"))
+        self._queue: asyncio.Queue[Event] = asyncio.Queue()
+        self._workers: dict[str, tuple[Connection, str]] = {}
+        self._kv_free: dict[str, tuple[str, int]] = {}
+        self._planning: set[asyncio.Task[None]] = set()
+        self._timer: asyncio.TimerHandle | None = None
+        self._watchers: list[Callable[[Event, tuple[Command, ...]], None]] = []
+        last = self._replayed()
+        self.clock = ControllerClock(last)
+
+    def _replayed(self) -> float:
+        """Handle the journal's events again; returns the time of the last. What clients were told is kept for them."""
+        last = 0.0
+        for number, frame in enumerate(self._journal.replay()):
+            event = read(frame, f"journal, event {number}")
+            if not isinstance(event, Event):
+                raise InputError(f"journal, event {number}: {type(event).__name__} is a command: expected an event")
+            last = max(last, event.at)
+            self._to_feeds(event, self.controller.handle(event))
+        return last
+
+    def watch(self, watcher: Callable[[Event, tuple[Command, ...]], None]) -> None:
+        """Have every event and what followed from it told to ``watcher``: views, traces, metrics."""
+        self._watchers.append(watcher)
+
+    async def listen(self, address: Address) -> Address:
+        """Take workers and clients at this address too; returns it with its port."""
+        return await self._listener.listen(address)
+
+    async def run(self) -> None:
+        """Carry on until cancelled; the journal and the planner are closed then."""
+        if len(self._journal):
+            self.put(Restarted(self.clock()))
+        try:
+            while True:
+                await self._turn()
+        finally:
+            if self._timer is not None:
+                self._timer.cancel()
+            await self._listener.close()
+            for task in list(self._planning):
+                task.cancel()
+            self._plans.close()
+            self._journal.close()
+
+    def put(self, event: Event) -> None:
+        """Hand in an event; it is in the journal before anything follows from it."""
+        self._queue.put_nowait(event)
+
+    def follow(self, request_id: str) -> AsyncIterator[Stream | Answer]:
+        """What clients hear of a request, from its first token to its answer."""
+        return self.feeds.follow(request_id)
+
+    async def _turn(self) -> None:
+        events = [await self._queue.get()]
+        while len(events) < _BATCH and not self._queue.empty():
+            events.append(self._queue.get_nowait())
+        self._journal.append(document(event) for event in events)
+        handled = [(event, self.controller.handle(event)) for event in events]
+        for event, commands in handled:
+            self._to_feeds(event, commands)
+            for command in commands:
+                self._carry_out(command)
+            for watcher in self._watchers:
+                watcher(event, commands)
+        if not self.controller.core.runs and len(self._journal) > _COMPACT_ABOVE:
+            self._journal.restart()
+
+    def _to_feeds(self, event: Event, commands: tuple[Command, ...]) -> None:
+        for command in commands:
+            if isinstance(command, Stream):
+                self.feeds.stream(command)
+            elif isinstance(command, Answer):
+                self.feeds.answer(command)
+        if isinstance(event, Acknowledged):
+            self.feeds.forget(event.request_id)
+
+    def _carry_out(self, command: Command) -> None:
+        if isinstance(command, _TO_WORKER):
+            connection = self._workers.get(command.worker)
+            if connection is not None:  # without one it is away, and told everything when it is back
+                connection[0].send(document(command))
+        elif isinstance(command, MakePlan):
+            task = asyncio.create_task(self._plan(command))
+            self._planning.add(task)
+            task.add_done_callback(self._planning.discard)
+        elif isinstance(command, WakeAt):
+            if self._timer is not None:
+                self._timer.cancel()
+            delay = max(0.0, command.at - self.clock())
+            self._timer = asyncio.get_running_loop().call_later(delay, self._tick)
+
+    def _tick(self) -> None:
+        self.put(Ticked(self.clock()))
+
+    async def _plan(self, command: MakePlan) -> None:
+        free = dict(self._kv_free.values())
+        planned = await self._plans.planned(command, free, self.clock())
+        self.put(planned)
+
+    async def _serve(self, connection: Connection) -> None:
+        """One connection, until it ends."""
+        serve = {"worker": self._serve_worker, "client": self._serve_client}.get(connection.purpose)
+        if serve is None:
+            self._tell(f"{connection.name} calls as {connection.purpose!r}: expected worker or client")
+            return
+        try:
+            await serve(connection)
+        except (WireError, InputError) as error:
+            self._tell(f"{connection.purpose} {connection.name} is disconnected: {error}")
+            connection.send({"type": "wrong", "reason": str(error)})
+            await connection.flushed()
+
+    async def _serve_worker(self, connection: Connection) -> None:
+        name, epoch = connection.name, ""
+        try:
+            while (frame := await connection.receive()) is not None:
+                event = event_of_worker(frame, name, self.clock())
+                if isinstance(event, Registered):
+                    epoch = event.epoch
+                    self._registered(connection, event)
+                elif not epoch:
+                    raise InputError(f"worker {name}: {type(event).__name__} came before Registered")
+                if isinstance(event, Registered | Heartbeat) and event.kv_free:
+                    self._kv_free[name] = (self._device_of(name), event.kv_free)
+                self.put(event)
+        finally:
+            if self._workers.get(name, (None, ""))[0] is connection:
+                del self._workers[name]
+                self._kv_free.pop(name, None)
+                self._tell(f"worker {name} is disconnected")
+                self.put(Disconnected(self.clock(), name, epoch))
+
+    def _registered(self, connection: Connection, event: Registered) -> None:
+        """The newest connection of a worker is the one that counts."""
+        before = self._workers.get(event.worker)
+        self._workers[event.worker] = (connection, event.device)
+        if before is not None and before[0] is not connection:
+            before[0].close()
+        self._tell(f"worker {event.worker} serves {event.device} as {event.role}")
+
+    def _device_of(self, worker: str) -> str:
+        return self._workers[worker][1]
+
+    async def _serve_client(self, connection: Connection) -> None:
+        """Submissions, cancellations, and ``Follow {request_id}``, which is answered with all that is said of it."""
+        following: set[asyncio.Task[None]] = set()
+        try:
+            while (frame := await connection.receive()) is not None:
+                if frame.get("type") == "Follow" and isinstance(frame.get("request_id"), str):
+                    task = asyncio.create_task(self._tell_client(connection, frame["request_id"]))
+                    following.add(task)
+                    task.add_done_callback(following.discard)
+                elif frame.get("type") == "State":
+                    connection.send({"type": "State", **self.state()})
+                else:
+                    self.put(event_of_client(frame, connection.name, self.clock()))
+        finally:
+            for task in following:
+                task.cancel()
+
+    async def _tell_client(self, connection: Connection, request_id: str) -> None:
+        async for message in self.feeds.follow(request_id):
+            connection.send(document(message))
+            if connection.is_slow:
+                await connection.flushed()
+
+    def state(self) -> dict[str, Any]:
+        """Workers and requests, for ``iegopt`` and for tests."""
+        core = self.controller.core
+        return {
+            "workers": {w.id: {"device": w.device, "role": w.role, "usable": w.usable} for w in core.pool.known()},
+            "requests": {run.id: "answered" if run.over else "open" for run in core.runs.values()},
+        }

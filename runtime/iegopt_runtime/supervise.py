@@ -1,0 +1,133 @@
+"""Local workers: started, watched, started again when they end, and ended with the run."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from iegopt.errors import InputError
+from iegopt_runtime.processes import RUN_VARIABLE
+from iegopt_runtime.run_folder import RunFolder
+
+__all__ = ["LocalWorker", "Supervisor"]
+
+_FIRST_PAUSE, _LONGEST_PAUSE, _STEADY = 0.1, 5.0, 10.0
+"""Seconds before a worker is started again, doubled up to the second figure, and after which it counts as steady."""
+
+_FASTEST_DEATHS = 3
+"""Ends in a row, each before the worker had registered, after which it is given up."""
+
+_TERM_GRACE = 3.0
+
+
+@dataclass
+class LocalWorker:
+    """A worker process to keep alive: its name and the command line that starts it."""
+
+    name: str
+    command: Sequence[str]
+    process: asyncio.subprocess.Process | None = field(default=None, repr=False)
+
+
+class Supervisor:
+    """Keeps processes of a run alive; each writes to a log of its own in the run's folder.
+
+    Parameters
+    ----------
+    is_registered
+        Whether a worker of this name has registered.
+    """
+
+    def __init__(self, folder: RunFolder, is_registered: Callable[[str], bool]) -> None:
+        self._folder, self._is_registered = folder, is_registered
+        self.workers: list[LocalWorker] = []
+        self._tasks: list[asyncio.Task[None]] = []
+
+    def start(self, worker: LocalWorker) -> None:
+        self.workers.append(worker)
+        self._tasks.append(asyncio.create_task(self._keep(worker)))
+
+    async def ready(self, timeout: float) -> None:
+        """Wait until every worker has registered.
+
+        Raises
+        ------
+        InputError
+            Where one gives up before, with the end of its log, or takes longer than ``timeout`` seconds.
+        """
+        try:
+            async with asyncio.timeout(timeout):
+                while not all(self._is_registered(worker.name) for worker in self.workers):
+                    for task in self._tasks:
+                        if task.done():
+                            task.result()
+                    await asyncio.sleep(0.02)
+        except TimeoutError as error:
+            missing = [worker.name for worker in self.workers if not self._is_registered(worker.name)]
+            told = "; ".join(f"{name}: {self._told(name)}" for name in missing)
+            raise InputError(f"after {timeout:g} s these workers are not up: {told}") from error
+
+    async def _keep(self, worker: LocalWorker) -> None:
+        pause, early = _FIRST_PAUSE, 0
+        loop = asyncio.get_running_loop()
+        while True:
+            begun = loop.time()
+            worker.process = await self._spawned(worker)
+            code = await worker.process.wait()
+            if code == 0:  # dismissed
+                return
+            early = 0 if self._is_registered(worker.name) else early + 1
+            if early >= _FASTEST_DEATHS or (early and code == 1):
+                raise InputError(f"worker {worker.name} does not come up (code {code}): {self._told(worker.name)}")
+            pause = _FIRST_PAUSE if loop.time() - begun > _STEADY else min(2 * pause, _LONGEST_PAUSE)
+            await asyncio.sleep(pause)
+
+    async def _spawned(self, worker: LocalWorker) -> asyncio.subprocess.Process:
+        paths = os.pathsep.join(path for path in sys.path if path)
+        log = os.open(self._log(worker.name), os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        try:
+            return await asyncio.create_subprocess_exec(
+                *worker.command,
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+                env=os.environ | {RUN_VARIABLE: self._folder.run, "PYTHONPATH": paths},
+            )
+        finally:
+            os.close(log)
+
+    def _log(self, name: str) -> Path:
+        return self._folder.logs / f"{name.replace('/', '_')}.log"
+
+    def _told(self, name: str) -> str:
+        """The last words of a worker's log."""
+        with contextlib.suppress(OSError):
+            lines = self._log(name).read_text(errors="replace").strip().splitlines()
+            if lines:
+                return lines[-1][:500]
+        return "it wrote nothing"
+
+    async def close(self) -> None:
+        """Have the workers end, those that do not within seconds by force."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        running = [w.process for w in self.workers if w.process is not None and w.process.returncode is None]
+        for process in running:
+            with contextlib.suppress(ProcessLookupError):
+                process.terminate()
+        try:
+            async with asyncio.timeout(_TERM_GRACE):
+                await asyncio.gather(*(process.wait() for process in running))
+        except TimeoutError:
+            for process in running:
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
+            await asyncio.gather(*(process.wait() for process in running))
