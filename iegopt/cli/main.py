@@ -33,6 +33,7 @@ from iegopt.cli import (
 )  # fmt: skip
 from iegopt.cli.arguments import Parser, UsageError, Version
 from iegopt.cli.output import note
+from iegopt.cli.plugged import plugged
 from iegopt.errors import IegoptError, InternalError
 
 __all__ = ["main"]
@@ -81,7 +82,7 @@ def _run(argv: Sequence[str]) -> int:
     )
     parser.add_argument("--version", action=Version, help="show the version and exit")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    for group in _GROUPS:
+    for group in (*_GROUPS, *plugged("iegopt.commands")):
         group.add_commands(commands)
     try:
         arguments = parser.parse_args(argv)

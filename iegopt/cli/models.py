@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from iegopt.cli.arguments import Commands
 from iegopt.cli.format import count, data, dollars, plain, rate, seconds
 from iegopt.cli.output import print_json, show
+from iegopt.cli.plugged import plugged
 
 if TYPE_CHECKING:
     from iegopt.library import Kind
@@ -68,6 +69,8 @@ def add_commands(commands: Commands) -> None:
     showing.add_argument("name", metavar="NAME", help="name or alias of a card, whatever its case")
     showing.add_argument("--json", action="store_true", help="one JSON object on stdout: the cards by kind")
     showing.set_defaults(run=_show)
+    for module in plugged("iegopt.models"):
+        module.add_actions(actions)
 
 
 def _list(arguments: argparse.Namespace) -> int:

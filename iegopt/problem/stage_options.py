@@ -224,7 +224,8 @@ def stage_blocks(
             refused.append((kind, f"{device.type} devices do not run {stage.type} stages"))
             continue
         if device.roles is not None and (role_of(stage.type) not in device.roles or size > 1):
-            refused.append((kind, f"no worker of {device.model} runs {stage.type} stages on {size} devices"))
+            gang = f" on {size} devices at once" if size > 1 else ""
+            refused.append((kind, f"no worker of {device.model} runs {stage.type} stages{gang}"))
             continue
         found = [_block(stage, c, device, size, model, efficiency, preference) for c in candidates]
         usable = [block for block in found if isinstance(block, Block)]

@@ -6,6 +6,7 @@ find all of them, whoever their parents were.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import ctypes
 import os
@@ -13,7 +14,7 @@ import signal
 import sys
 from pathlib import Path
 
-__all__ = ["RUN_VARIABLE", "die_with_parent", "end_run", "of_run"]
+__all__ = ["RUN_VARIABLE", "die_with_parent", "end_run", "of_run", "until_terminated"]
 
 RUN_VARIABLE = "IEGOPT_RUN"
 
@@ -50,3 +51,12 @@ def end_run(run: str) -> list[int]:
                 os.kill(pid, signal.SIGKILL)
         met += left
     return met
+
+
+async def until_terminated(task: asyncio.Task[None]) -> None:
+    """Wait for a task; SIGTERM and SIGINT cancel it, which is no error. Its own exception is raised."""
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, task.cancel)
+    with contextlib.suppress(asyncio.CancelledError):
+        await task

@@ -106,9 +106,7 @@ class Runtime:
         self._cluster, self._policy = cluster, policy or ControlPolicy()
         self._workers = deployed(cluster)
         if not self._workers:
-            raise InputError(
-                f"cluster {cluster.name}: no device has a worker: expected worker: {{roles: [...]}} on some"
-            )
+            raise InputError(f"cluster {cluster.name}: no device has a worker: expected worker.roles on some")
         self._files = {"tools": tools, "documents": documents}
         self._journal, self._tell = journal, tell
 

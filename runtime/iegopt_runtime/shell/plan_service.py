@@ -26,6 +26,8 @@ __all__ = ["PlanService"]
 
 _KEPT = 16
 _DEADLINE_MS = 50.0
+_SLOWEST = 100.0
+"""Service times of waiting beyond which a device is no worse."""
 
 
 class PlanService:
@@ -71,7 +73,7 @@ class PlanService:
         try:
             planner = self._planner(tuple(sorted(command.live)))
             for device in command.live:
-                slow = max(0.0, command.slow.get(device, 1.0) - 1.0)
+                slow = min(max(0.0, command.slow.get(device, 1.0) - 1.0), _SLOWEST)
                 planner.update(device, queue=(1, slow), used=self._used(device, free.get(device)))
             answer = planner.plan(request, deadline_ms=self._deadline_ms, explained=False)
         except IegoptError as error:

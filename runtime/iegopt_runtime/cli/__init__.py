@@ -1,0 +1,1 @@
+"""What the runtime adds to the command line of iegopt; modules here import what is heavy in their handlers."""

@@ -1,0 +1,148 @@
+"""``iegopt worker`` and ``iegopt controller``: the parts of the runtime, each alone."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from iegopt.errors import InputError
+from iegopt.units import SECONDS, parse
+from iegopt_runtime.cli.extra import needs_runtime
+
+if TYPE_CHECKING:
+    from iegopt_runtime.net.address import Address
+
+__all__ = ["add_commands"]
+
+
+def add_commands(commands: Any) -> None:
+    _add_worker(commands)
+    _add_controller(commands)
+
+
+def _add_worker(commands: Any) -> None:
+    parser = commands.add_parser(
+        "worker",
+        help="serve one device in one role",
+        description="Serve a device of a cluster in one of its roles: run stages for a controller until dismissed.",
+        epilog="Exit: 0 dismissed or terminated; 1 the controller does not take it, or a bad file or argument.",
+    )
+    parser.add_argument("cluster", metavar="CLUSTER", help="file or name of the cluster")
+    parser.add_argument("--device", required=True, metavar="ID", help="device to serve")
+    parser.add_argument("--role", required=True, metavar="ROLE", help="one of the device's worker.roles")
+    parser.add_argument("--controller", required=True, metavar="ADDRESS", help="unix:PATH or tcp:HOST:PORT")
+    parser.add_argument("--secret-file", required=True, metavar="FILE", help="file with the shared secret")
+    parser.add_argument("--listen", metavar="ADDRESS", help="where others fetch KV caches (default: a unix socket)")
+    parser.add_argument("--folder", metavar="DIR", help="for sockets and KV files (default: a new one)")
+    parser.add_argument("--tools", metavar="FILE", help="registered tools, for role tool")
+    parser.add_argument("--documents", metavar="FILE", help="JSONL of documents, for role retrieval")
+    parser.add_argument("--heartbeat", default="1s", metavar="TIME", help="between two signs of life (default 1s)")
+    parser.add_argument("--die-with-parent", action="store_true", help="end when the process that started it does")
+    parser.set_defaults(run=_worker)
+
+
+def _add_controller(commands: Any) -> None:
+    parser = commands.add_parser(
+        "controller",
+        help="take requests and run them on registered workers",
+        description="Plan requests and have workers run them. Everything is in the journal before it is done: a "
+        "controller that was killed goes on from there.",
+        epilog="Exit: 0 terminated; 1 a bad file or argument.",
+    )
+    parser.add_argument("cluster", metavar="CLUSTER", help="file or name of the cluster")
+    parser.add_argument("--listen", required=True, metavar="ADDRESS", help="unix:PATH or tcp:HOST:PORT")
+    parser.add_argument("--journal", required=True, metavar="FILE", help="database of events; made where it is missing")
+    parser.add_argument("--secret-file", required=True, metavar="FILE", help="shared secret; made where it is missing")
+    parser.add_argument("--policy", metavar="FILE", help="control_policy: retries, times of grace, limits")
+    parser.add_argument("--durable", action="store_true", help="survive a loss of power, too (slower)")
+    parser.add_argument("--die-with-parent", action="store_true", help="end when the process that started it does")
+    parser.set_defaults(run=_controller)
+
+
+@needs_runtime
+def _worker(arguments: argparse.Namespace) -> int:
+    import asyncio
+
+    from iegopt_runtime.processes import die_with_parent
+    from iegopt_runtime.workers.launch import WorkerFiles, serve
+
+    if arguments.die_with_parent:
+        die_with_parent()
+    files = WorkerFiles(
+        folder=_path(arguments.folder), tools=_path(arguments.tools), documents=_path(arguments.documents)
+    )
+    asyncio.run(
+        serve(
+            _cluster(arguments.cluster), arguments.device, arguments.role, _address(arguments.controller),
+            _secret(Path(arguments.secret_file)), files, arguments.listen, float(parse(arguments.heartbeat, SECONDS)),
+        )
+    )  # fmt: skip
+    return 0
+
+
+@needs_runtime
+def _controller(arguments: argparse.Namespace) -> int:
+    import asyncio
+
+    from iegopt_runtime.processes import die_with_parent
+    from iegopt_runtime.shell.launch import read_policy, serve
+
+    if arguments.die_with_parent:
+        die_with_parent()
+    secret_file = Path(arguments.secret_file)
+    if not secret_file.exists():
+        _make_secret(secret_file)
+    asyncio.run(
+        serve(
+            _cluster(arguments.cluster), read_policy(_path(arguments.policy)), _address(arguments.listen),
+            _secret(secret_file), Path(arguments.journal), durable=arguments.durable, tell=_tell,
+        )
+    )  # fmt: skip
+    return 0
+
+
+def _tell(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+
+
+def _cluster(name: str) -> Any:
+    from iegopt.cli.output import document_path
+    from iegopt.spec.load import load_cluster
+
+    return load_cluster(document_path(name, "clusters"))
+
+
+def _address(text: str) -> Address:
+    from iegopt_runtime.net.address import Address
+
+    return Address.read(text)
+
+
+def _path(text: str | None) -> Path | None:
+    return Path(text) if text is not None else None
+
+
+def _secret(file: Path) -> bytes:
+    try:
+        secret = bytes.fromhex(file.read_text(encoding="ascii").strip())
+    except OSError as error:
+        raise InputError(f"{file}: cannot be read: {error.strerror}") from error
+    except ValueError as error:
+        raise InputError(f"{file}: expected a secret in hexadecimal digits") from error
+    if len(secret) < 16:
+        raise InputError(f"{file}: a secret of {len(secret)} bytes: expected at least 16")
+    return secret
+
+
+def _make_secret(file: Path) -> None:
+    import os
+    import secrets
+
+    try:
+        made = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    except OSError as error:
+        raise InputError(f"{file}: cannot be made: {error.strerror}") from error
+    with os.fdopen(made, "w") as out:
+        out.write(secrets.token_hex(32) + "\n")

@@ -1,0 +1,109 @@
+"""A worker as a process of its own: the executor of its role, and what that needs."""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from iegopt.errors import InputError
+from iegopt.spec.cluster import ClusterSpec
+from iegopt_runtime.deployment import Deployed, find_worker
+from iegopt_runtime.net.address import Address
+from iegopt_runtime.processes import until_terminated
+from iegopt_runtime.workers.executor import Executor
+from iegopt_runtime.workers.worker import Identity, Worker
+
+__all__ = ["WorkerFiles", "serve"]
+
+
+@dataclass(frozen=True)
+class WorkerFiles:
+    """``folder`` for sockets and KV files (a new one by default), registered tools, documents to retrieve from."""
+
+    folder: Path | None
+    tools: Path | None
+    documents: Path | None
+
+
+@dataclass(frozen=True)
+class _Setting:
+    cluster: ClusterSpec
+    deployed: Deployed
+    secret: bytes
+    files: WorkerFiles
+    folder: Path
+    listen: str | None
+
+
+async def serve(
+    cluster: ClusterSpec,
+    device: str,
+    role: str,
+    controller: Address,
+    secret: bytes,
+    files: WorkerFiles,
+    listen: str | None,
+    heartbeat: float,
+) -> None:
+    """Run a worker until it is dismissed or terminated.
+
+    Raises
+    ------
+    InputError
+        The cluster has no such worker, or one of its files is wrong.
+    Refused
+        The controller does not take it.
+    """
+    deployed = find_worker(cluster, device, role)
+    with tempfile.TemporaryDirectory(prefix="worker-", dir=files.folder) as folder:
+        setting = _Setting(cluster, deployed, secret, files, Path(folder), listen)
+        executor = await asyncio.to_thread(_ROLES[deployed.role], setting)
+        slots = deployed.spec.max_batch * 2 if deployed.role == "lm" else deployed.spec.slots
+        identity = Identity(deployed.name, device, role, deployed.location, slots)
+        worker = Worker(identity, executor, controller, secret, heartbeat)
+        await until_terminated(asyncio.create_task(worker.run()))
+
+
+def _lm(setting: _Setting) -> Executor:
+    from iegopt_runtime.workers.lm_setup import lm_executor
+
+    return lm_executor(setting.cluster, setting.deployed, setting.secret, setting.folder, setting.listen)
+
+
+def _tool(setting: _Setting) -> Executor:
+    from iegopt_runtime.workers.tool import ToolExecutor
+    from iegopt_runtime.workers.tool_registry import read_tools
+
+    return ToolExecutor(read_tools(setting.files.tools) if setting.files.tools is not None else {})
+
+
+def _retrieval(setting: _Setting) -> Executor:
+    from iegopt_runtime.workers.retrieval import RetrievalExecutor
+    from iegopt_runtime.workers.retrieval_index import DocumentIndex, read_documents
+
+    file = setting.files.documents
+    if file is None:
+        return RetrievalExecutor(None)
+    documents = read_documents(file)
+    if not documents:
+        raise InputError(f"{file}: expected a document on at least one line")
+    return RetrievalExecutor(DocumentIndex(documents))
+
+
+def _cpu(setting: _Setting) -> Executor:
+    from iegopt_runtime.models.registry import Registry
+    from iegopt_runtime.workers.cpu import CpuExecutor
+    from iegopt_runtime.workers.texts import Texts
+
+    texts = Texts(Registry.of(setting.cluster.execution_path_registry or ()))
+    for model in sorted(
+        {name.partition("/")[0] for device in setting.cluster.devices for name in device.resident or ()}
+    ):
+        texts.of(model)  # loading a tokenizer for the first time takes seconds, which no request should wait for
+    return CpuExecutor(texts)
+
+
+_ROLES: dict[str, Callable[[_Setting], Executor]] = {"lm": _lm, "tool": _tool, "retrieval": _retrieval, "cpu": _cpu}

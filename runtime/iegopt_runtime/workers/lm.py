@@ -1,0 +1,302 @@
+"""The lm role: stages of a model on this process's engine, their KV fetched before and pushed on while it is computed.
+
+::
+
+    Start ─▶ KV from other workers ─▶ engine: chunks, tokens ─▶ Finished
+                                        ╰─ blocks, as they are complete ─▶ worker of the decode
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from iegopt.spec.explain_error import validate
+from iegopt.spec.policy import KvTransferConfig
+from iegopt_runtime.errors import ModelError, NoRoom, TransferError
+from iegopt_runtime.kv.fetch import KvFetcher
+from iegopt_runtime.kv.history import read_segments
+from iegopt_runtime.kv.push import KvSender
+from iegopt_runtime.kv.server import KvServer
+from iegopt_runtime.kv.tiers import Tier
+from iegopt_runtime.lm.engine import LmEngine
+from iegopt_runtime.lm.jobs import (
+    Done,
+    Embed,
+    Event,
+    Failed,
+    Generate,
+    Generated,
+    Job,
+    Preempted,
+    Rerank,
+    Started,
+    Stop,
+    Streamed,
+    Vectors,
+    Waiting,
+)
+from iegopt_runtime.lm.sampling import Sampling
+from iegopt_runtime.workers.executor import Attempt, Document, StageFailed, StagePreempted
+from iegopt_runtime.workers.texts import Texts
+
+__all__ = ["LmExecutor"]
+
+_CAUSES = {"no_room": ("oom", True), "oom": ("oom", True), "kv_lost": ("kv_lost", True), "refused": ("refused", False)}
+_STOPS = {"string": "stop", "context": "length"}
+
+
+@dataclass(frozen=True)
+class LmParts:
+    """What the executor drives: an engine, the data plane of its store, and tokenizers for what is appended.
+
+    ``files`` is the folder of the store's files, if it has any.
+    """
+
+    engine: LmEngine
+    server: KvServer
+    fetcher: KvFetcher
+    texts: Texts
+    secret: bytes
+    files: Path | None
+
+
+class LmExecutor:
+    """Runs prefills, decodes, embeddings and scores."""
+
+    def __init__(self, parts: LmParts) -> None:
+        self._parts, self._engine, self._store = parts, parts.engine, parts.engine.store
+        self._reserved: set[str] = set()
+
+    async def run(self, kind: str, work: Document, attempt: Attempt) -> Document:
+        """``work`` and result as ``iegopt.control.work`` and ``results`` have them for the kinds of a model."""
+        try:
+            return await _KINDS[kind](self, work, attempt)
+        except ModelError as error:
+            raise StageFailed("refused", str(error)) from error
+
+    async def _prefill(self, work: Document, attempt: Attempt) -> Document:
+        known = list(work["tokens"])
+        appended: list[int] = []
+        if work["append"]:
+            text = await asyncio.to_thread(self._parts.texts.of, work["model"])
+            appended = text.added(known, work["append"])
+        job = self._job(work, attempt, (*known, *appended), generated=0, most=1)
+        sender = self._sender(work.get("push"))
+        result = await self._generated(work, attempt, replace(job, sink=sender) if sender else job)
+        pushed = await self._pushed(sender, attempt)
+        return {
+            "first": result.tokens[0], "text": result.text, "appended": appended, "computed": result.computed,
+            "reused": result.reused, "seconds": result.prefill_seconds, "kv": self._kv(work, result, pushed=pushed),
+        }  # fmt: skip
+
+    async def _decode(self, work: Document, attempt: Attempt) -> Document:
+        job = self._job(work, attempt, tuple(work["tokens"]), generated=work["generated"], most=work["max_tokens"])
+        result = await self._generated(work, attempt, job)
+        return {
+            "tokens": list(result.tokens), "text": result.text,
+            "calls": [{"name": call.name, "arguments": call.arguments} for call in result.calls],
+            "notes": list(result.notes), "stop": _STOPS.get(result.stop, result.stop), "computed": result.computed,
+            "reused": result.reused, "seconds": result.decode_seconds, "kv": self._kv(work, result, pushed=False),
+        }  # fmt: skip
+
+    def _job(self, work: Document, attempt: Attempt, tokens: tuple[int, ...], generated: int, most: int) -> Generate:
+        """A request of the controller in the engine's words."""
+        kv_id, source = work["kv"]["id"], work["kv"]["from"]
+        held = self._store.manifest(kv_id) or (self._store.manifest(source) if source is not None else None)
+        try:
+            chosen, segments = Sampling(**(work.get("sampling") or {})), read_segments(work["segments"])
+        except (TypeError, ValueError) as error:
+            raise StageFailed("refused", f"the sampling or the history of the sequence is wrong: {error}") from error
+        return Generate(
+            job_id=_job_id(attempt),
+            model=work["model"],
+            tokens=tokens,
+            variant=_artifact(work["model"], work["variant"]),
+            segments=segments,
+            generated=generated,
+            max_tokens=most,
+            sampling=chosen,
+            stop=Stop(strings=tuple(work.get("stop", ()))),
+            script=tuple(work.get("script") or ()),
+            kv_id=kv_id,
+            copy=Tier[work["keep_copy"]] if work.get("keep_copy") else None,
+            reservation=kv_id if kv_id in self._reserved else None,
+            grade=held.grade if held is not None else "exact",
+        )
+
+    async def _generated(self, work: Document, attempt: Attempt, job: Generate) -> Generated:
+        """Run a job to its end, with what KV can be had from elsewhere."""
+        await self._fetched(work, attempt, job)
+        try:
+            last = await self._followed(job, attempt)
+        finally:
+            self._store.forget(job.job_id)
+        self._reserved.discard(work["kv"]["id"])
+        if isinstance(last, Preempted):
+            raise StagePreempted(self._kv(work, last.result, pushed=False))
+        assert isinstance(last, Done)
+        return last.result
+
+    async def _fetched(self, work: Document, attempt: Attempt, job: Generate) -> None:
+        """Get what others hold and this store does not; where nobody has it, the engine computes it again."""
+        sources = [address for s in work["kv"]["sources"] if (address := _reachable(s["addresses"])) is not None]
+        own = set(self._parts.server.addresses)
+        sources = [address for address in sources if address not in own]
+        if not sources:
+            return
+        wanted = await asyncio.to_thread(self._engine.wanted, job)
+        if self._store.match(wanted.blocks) == len(wanted.blocks):
+            return
+        attempt.waiting("kv")
+        with contextlib.suppress(NoRoom, TransferError):  # what cannot be had is computed again
+            await asyncio.to_thread(self._parts.fetcher.fetch, wanted, sources, KvTransferConfig())
+        attempt.resumed()
+
+    async def _followed(self, job: Job, attempt: Attempt) -> Event:
+        """The last event of a job; those before are told on. A cancelled stage ends its job."""
+        loop, events = asyncio.get_running_loop(), asyncio.Queue[Event]()
+        self._engine.submit(job, lambda event: _post(loop, events, event))
+        stopping = asyncio.create_task(self._stop_when_wanted(job, attempt))
+        blocked = False
+        try:
+            while True:
+                event = await events.get()
+                if isinstance(event, Waiting):
+                    blocked = True
+                    attempt.waiting(event.resource)
+                elif isinstance(event, Started | Streamed) and blocked:
+                    blocked = False
+                    attempt.resumed()
+                if isinstance(event, Streamed):
+                    attempt.progress(event.offset, list(event.tokens), event.text)
+                elif isinstance(event, Failed):
+                    cause, transient = _CAUSES.get(event.cause, ("error", False))
+                    raise StageFailed(cause, event.message, transient=transient)
+                elif isinstance(event, Done | Preempted | Vectors):
+                    return event
+        except asyncio.CancelledError:
+            self._engine.stop(job.job_id, "cancel")
+            raise
+        finally:
+            stopping.cancel()
+
+    async def _stop_when_wanted(self, job: Job, attempt: Attempt) -> None:
+        await attempt.stop_wanted.wait()
+        self._engine.stop(job.job_id, "preempt")
+
+    def _sender(self, push: Document | None) -> KvSender | None:
+        address = _reachable(push["addresses"]) if push is not None else None
+        if push is None or address is None:
+            return None
+        config = validate(KvTransferConfig, push["transfer"], "push", "transfer")
+        return KvSender(address, self._parts.secret, config, self._store.memory)
+
+    async def _pushed(self, sender: KvSender | None, attempt: Attempt) -> bool:
+        """Whether the other worker has the whole of it; where it does not, it can still fetch it from here."""
+        if sender is None:
+            return False
+        try:
+            return (await asyncio.wrap_future(sender.pushed)).tokens > 0
+        except TransferError:
+            return False
+
+    def _kv(self, work: Document, result: Generated, *, pushed: bool) -> Document:
+        manifest = result.manifest
+        copies = []
+        if work.get("keep_copy") == "L2" and self._parts.files is not None and manifest is not None:
+            copies.append({"tier": "L2", "addresses": {"file": f"file:{self._parts.files}"}})
+        return {
+            "id": work["kv"]["id"], "tokens": manifest.tokens if manifest else 0,
+            "bytes": manifest.bytes if manifest else 0, "copies": copies, "pushed": pushed,
+        }  # fmt: skip
+
+    async def _embedding(self, work: Document, attempt: Attempt) -> Document:
+        texts = tuple(map(str, work["texts"]))
+        variant = _artifact(work["model"], work["variant"])
+        last = await self._followed(Embed(_job_id(attempt), work["model"], texts, variant), attempt)
+        assert isinstance(last, Vectors)
+        return {"vectors": [list(row) for row in last.rows]}
+
+    async def _rerank(self, work: Document, attempt: Attempt) -> Document:
+        """The documents in the order of their scores."""
+        documents = [dict(document) for document in work["documents"]]
+        texts = tuple(str(document.get("text", "")) for document in documents)
+        variant = _artifact(work["model"], work["variant"])
+        job = Rerank(_job_id(attempt), work["model"], work["query"], texts, variant)
+        last = await self._followed(job, attempt)
+        assert isinstance(last, Vectors)
+        scored = [document | {"score": row[0]} for document, row in zip(documents, last.rows, strict=True)]
+        return {"documents": sorted(scored, key=lambda document: -document["score"])}
+
+    def reserve(self, request_id: str, stage: str, size: int) -> None:
+        owner = f"{request_id}/{stage}"
+        try:
+            self._engine.reserve(owner, size)
+        except NoRoom as error:
+            raise StageFailed("oom", str(error), transient=True) from error
+        self._reserved.add(owner)
+
+    def release(self, kv_id: str) -> None:
+        self._store.forget(kv_id)
+        if kv_id in self._reserved:
+            self._reserved.discard(kv_id)
+            self._engine.reserve(kv_id, 0)
+
+    def forget(self, request_id: str) -> None:
+        for kv_id in [*self._store.held(), *self._reserved]:
+            if kv_id.startswith(f"{request_id}/"):
+                self.release(kv_id)
+
+    def state(self) -> tuple[tuple[str, ...], int, float]:
+        load = self._engine.load()
+        busy = min(1.0, load.active / self._engine.max_batch)
+        return tuple(f"{r.model}/{r.variant}" for r in load.resident), load.kv.free, busy
+
+    def addresses(self) -> dict[str, str]:
+        return {address.partition(":")[0]: address for address in self._parts.server.addresses}
+
+    async def close(self) -> None:
+        await asyncio.to_thread(self._engine.close)
+        self._parts.server.close()
+
+
+def _post(loop: asyncio.AbstractEventLoop, events: asyncio.Queue[Event], event: Event) -> None:
+    """From the engine's thread into the loop, as long as there is one."""
+    if not loop.is_closed():
+        loop.call_soon_threadsafe(events.put_nowait, event)
+
+
+def _job_id(attempt: Attempt) -> str:
+    return f"{attempt.request_id}/{attempt.stage}#{attempt.number}"
+
+
+def _artifact(model: str, variant: str | None) -> str | None:
+    """A plan's variant names its model first; the registry looks under the model."""
+    if variant is None:
+        return None
+    head, _, tail = variant.partition("/")
+    return tail if head.lower() == model.lower() and tail else variant
+
+
+def _reachable(addresses: Mapping[str, Any]) -> str | None:
+    """The best address of a worker from here: its socket or files on this host, else its port."""
+    for kind in ("unix", "file"):
+        address = addresses.get(kind)
+        if isinstance(address, str) and (address.startswith("unix:@") or Path(address.partition(":")[2]).exists()):
+            return address
+    address = addresses.get("tcp")
+    return address if isinstance(address, str) else None
+
+
+_KINDS: dict[str, Callable[[LmExecutor, Document, Attempt], Awaitable[Document]]] = {
+    "prefill": LmExecutor._prefill,
+    "re_prefill": LmExecutor._prefill,
+    "decode": LmExecutor._decode,
+    "embedding": LmExecutor._embedding,
+    "rerank": LmExecutor._rerank,
+}

@@ -1,0 +1,69 @@
+"""An lm worker put together: device, models, KV store, engine, data plane."""
+
+from __future__ import annotations
+
+import threading
+import time
+from pathlib import Path
+
+import torch
+
+from iegopt.spec.cluster import ClusterSpec
+from iegopt_runtime.deployment import Deployed
+from iegopt_runtime.kv.fetch import KvFetcher
+from iegopt_runtime.kv.memory import DeviceMemory
+from iegopt_runtime.kv.server import KvServer
+from iegopt_runtime.kv.store import KvStore
+from iegopt_runtime.kv.tiers import Tier, TierPolicy
+from iegopt_runtime.lm.engine import LmEngine
+from iegopt_runtime.lm.model_host import ModelHost
+from iegopt_runtime.models.registry import Artifact, Registry
+from iegopt_runtime.workers.lm import LmExecutor, LmParts
+from iegopt_runtime.workers.texts import Texts
+
+__all__ = ["lm_executor"]
+
+
+def lm_executor(
+    cluster: ClusterSpec, deployed: Deployed, secret: bytes, folder: Path, listen: str | None
+) -> LmExecutor:
+    """The executor of an lm worker, its resident models loaded.
+
+    Parameters
+    ----------
+    folder
+        Of this process: its socket.
+    listen
+        A further address for the data plane, such as ``tcp:0.0.0.0:0``, for workers on other hosts.
+
+    Raises
+    ------
+    ModelError
+        A resident variant that cannot be served here.
+    """
+    budgets = deployed.spec.kv
+    files = folder.parent / "kv" / deployed.name.replace("/", "-") if budgets.disk else None
+    policy = TierPolicy({Tier.L0: budgets.device, Tier.L1: budgets.host, Tier.L2: budgets.disk if files else 0})
+    if files is not None:
+        files.mkdir(parents=True, exist_ok=True)
+    memory = DeviceMemory("cuda" if torch.cuda.is_available() else "cpu")
+    registry = Registry.of(cluster.execution_path_registry or ())
+    store = KvStore(memory, policy, files, time.monotonic())
+    host = ModelHost(registry, memory)
+    for name in deployed.resident or ():
+        model, _, variant = name.partition("/")
+        _load(host, registry.find(model, variant or None))
+    addresses = [f"unix:{folder / 'kv.sock'}", *([listen] if listen is not None else [])]
+    engine = LmEngine(host, store, max_batch=deployed.spec.max_batch, threads=deployed.spec.threads).start()
+    server = KvServer(store, secret, addresses, time.monotonic)
+    fetcher = KvFetcher(store, secret, time.monotonic)
+    return LmExecutor(LmParts(engine, server, fetcher, Texts(registry), secret, files))
+
+
+def _load(host: ModelHost, artifact: Artifact) -> None:
+    """Have a model in memory before the first stage wants it."""
+    ready = threading.Event()
+    while (loaded := host.take(artifact, time.monotonic(), ready.set)) is None:
+        ready.wait()
+        ready.clear()
+    host.release(loaded)
