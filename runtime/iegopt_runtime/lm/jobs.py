@@ -74,6 +74,8 @@ class Generate:
     recompute
         How KV of ``segments`` that is lost is computed again: in the passes that made it, or in chunks throughout
         (quicker, and tokens may then differ).
+    goes_on
+        At its length the output is not over: another job goes on, and shows the text that is not certain yet.
     grade
         Of the KV to go on from and to keep: ``exact``, or the compression it went through (``int8``).
     """
@@ -94,6 +96,7 @@ class Generate:
     reservation: str | None = None
     recompute: Literal["exact", "fast"] = "exact"
     grade: str = "exact"
+    goes_on: bool = False
     sink: BlockSink | None = None
 
 

@@ -18,12 +18,15 @@ class Output:
     """Tokens accepted one by one; the text of each depends on those before it alone, so it is the same wherever the
     sequence goes on."""
 
-    def __init__(self, tokenizer: Tokenizer, stop: Stop, eos: Collection[int], max_tokens: int) -> None:
+    def __init__(
+        self, tokenizer: Tokenizer, stop: Stop, eos: Collection[int], max_tokens: int, goes_on: bool = False
+    ) -> None:
         self.tokens: list[int] = []
         self.reason: Reason | None = "length" if max_tokens == 0 else None
         self._stop = stop
         self._eos = eos
         self._max_tokens = max_tokens
+        self._goes_on = goes_on
         self._stream = TextStream(tokenizer)
         self._strings = StopStrings(stop.strings)
         self._calls = CallScanner()
@@ -41,6 +44,8 @@ class Output:
             self.reason = "call"
         elif len(self.tokens) >= self._max_tokens:
             self.reason = "length"
+            if self._goes_on:
+                return shown
         return shown + self._rest() if self.reason else shown
 
     def scan(self) -> Scan:

@@ -72,7 +72,7 @@ class Sequence:
         self._released = _Last(released, 1 if job.sink is None else 2)
         self._store, self._memory, self._emit, self._clock = store, memory, emit, clock
         self._tokens = list(job.tokens)
-        self._output = Output(loaded.tokenizer, job.stop, loaded.eos, job.max_tokens)
+        self._output = Output(loaded.tokenizer, job.stop, loaded.eos, job.max_tokens, job.goes_on)
         self._kv = SequenceKv(loaded.layout, capacity(job, block_tokens, loaded.context), memory.device)
         self._chain = self._new_chain(block_tokens)
         self._predicted: list[int] = []

@@ -87,7 +87,7 @@ class LmExecutor:
             appended = text.added(known, work["append"])
         job = self._job(work, attempt, (*known, *appended), generated=0, most=1)
         sender = self._sender(work.get("push"))
-        result = await self._generated(work, attempt, replace(job, sink=sender) if sender else job)
+        result = await self._generated(work, attempt, replace(job, sink=sender, goes_on=True))
         pushed = await self._pushed(sender, attempt)
         return {
             "first": result.tokens[0], "text": result.text, "appended": appended, "computed": result.computed,
@@ -172,7 +172,7 @@ class LmExecutor:
                 elif isinstance(event, Started | Streamed) and blocked:
                     blocked = False
                     attempt.resumed()
-                if isinstance(event, Streamed):
+                if isinstance(event, Streamed) and not (isinstance(job, Generate) and job.goes_on):
                     attempt.progress(event.offset, list(event.tokens), event.text)
                 elif isinstance(event, Failed):
                     cause, transient = _CAUSES.get(event.cause, ("error", False))
