@@ -9,7 +9,7 @@ from typing import Any
 from iegopt.errors import InputError
 from iegopt.units import shown
 from iegopt_runtime.lm.chat import Chat
-from iegopt_runtime.models.quiet import quiet
+from iegopt_runtime.lm.tokenizers import FolderTokenizer
 from iegopt_runtime.models.registry import Registry
 
 __all__ = ["Text", "Texts"]
@@ -22,16 +22,15 @@ _ANY = ({"role": "user", "content": "?"},)
 class Text:
     """Prompts of one model as tokens, and what results of tools add to them."""
 
-    def __init__(self, model: str, tokenizer: Any) -> None:
+    def __init__(self, tokenizer: FolderTokenizer) -> None:
         self._tokenizer = tokenizer
-        self._chat = Chat(model, tokenizer) if tokenizer.chat_template else None
-        self._model = model
+        self._chat = Chat(tokenizer) if tokenizer.template is not None else None
 
     def of_prompt(self, text: str) -> list[int]:
         """What a user says to a model that chats, else the text as it is."""
         if self._chat is not None:
             return self._chat.prompt([{"role": "user", "content": text}])
-        return self._encoded(text)
+        return self._tokenizer.encode(text)
 
     def of_messages(self, messages: Sequence[Any]) -> list[int]:
         """A conversation up to where the model speaks.
@@ -46,7 +45,7 @@ class Text:
                 expected = f"an object with role ({', '.join(_ROLES)}) and content"
                 raise InputError(f"messages.{number}: {shown(message)}: expected {expected}")
         if self._chat is None:
-            raise InputError(f"{self._model} has no chat template: expected text or tokens in place of messages")
+            raise InputError("the model has no chat template: expected text or tokens in place of messages")
         return self._chat.prompt(messages)
 
     def added(self, tokens: Sequence[int], results: Sequence[dict[str, Any]]) -> list[int]:
@@ -62,11 +61,7 @@ class Text:
         messages = [_message(entry) for entry in results]
         if self._chat is not None:
             return self._chat.increment(_ANY, tokens[-1:], messages)
-        return self._encoded("".join(f"\n{message['content']}" for message in messages) + "\n")
-
-    def _encoded(self, text: str) -> list[int]:
-        tokens: list[int] = self._tokenizer.encode(text, add_special_tokens=False)
-        return tokens
+        return self._tokenizer.encode("".join(f"\n{message['content']}" for message in messages) + "\n")
 
 
 def _message(entry: dict[str, Any]) -> dict[str, Any]:
@@ -96,12 +91,5 @@ class Texts:
             raise InputError("no model is named, whose tokenizer would be meant")
         with self._lock:
             if model not in self._texts:
-                self._texts[model] = Text(model, self._loaded(model))
+                self._texts[model] = Text(FolderTokenizer.read(self._registry.find(model).folder()))
             return self._texts[model]
-
-    def _loaded(self, model: str) -> Any:
-        from transformers import AutoTokenizer  # seconds
-
-        folder = self._registry.find(model).folder()
-        with quiet():
-            return AutoTokenizer.from_pretrained(folder)

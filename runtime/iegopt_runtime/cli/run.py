@@ -1,0 +1,109 @@
+"""``iegopt run``: plan a request, have local workers run it, and show the plan against what happened."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from iegopt.cli.output import document_path, print_json, show
+from iegopt.errors import InputError
+from iegopt_runtime.cli.extra import needs_runtime
+
+if TYPE_CHECKING:
+    from iegopt.spec.cluster import ClusterSpec
+    from iegopt.spec.request import RequestSpec
+    from iegopt_runtime.runtime import Runtime
+
+__all__ = ["add_commands"]
+
+_EXIT = {"complete": 0, "partial": 4, "failed": 5, "cancelled": 5, "refused": 5}
+
+
+def add_commands(commands: Any) -> None:
+    parser = commands.add_parser(
+        "run",
+        help="run a request on this machine's workers",
+        description="Plan a request, start the cluster's local workers, run every stage on them, and show the plan "
+        "against what happened.",
+        epilog="Exit: 0 answered, 4 a limit was reached (partial answer), 5 failed or refused, 1 bad file or argument.",
+    )
+    parser.add_argument("request", metavar="REQUEST", help="file or name of the request")
+    parser.add_argument("--cluster", required=True, metavar="CLUSTER", help="file or name; devices with worker.roles")
+    parser.add_argument("--prompt", metavar="TEXT", help="in place of the request's prompt")
+    parser.add_argument("--tools", metavar="FILE", help="registered tools that the model may call")
+    parser.add_argument("--documents", metavar="FILE", help="JSONL of documents to retrieve from")
+    parser.add_argument("--policy", metavar="FILE", help="control_policy: retries, times of grace, limits")
+    parser.add_argument("--trace", metavar="FILE", help="write a Chrome/Perfetto trace")
+    amount = parser.add_mutually_exclusive_group()
+    amount.add_argument("--json", action="store_true", help="one JSON object on stdout: the answer")
+    amount.add_argument("--quiet", action="store_true", help="only the text of the answer")
+    parser.set_defaults(run=_run)
+
+
+@needs_runtime
+def _run(arguments: argparse.Namespace) -> int:
+    import asyncio
+
+    from iegopt.cli.output import check_outputs
+    from iegopt.spec.load import load_cluster, load_request
+
+    check_outputs([arguments.trace])
+    request = load_request(document_path(arguments.request, "requests"))
+    cluster = load_cluster(document_path(arguments.cluster, "clusters"))
+    answer = asyncio.run(_answered(arguments, request, cluster))
+    if arguments.json:
+        print_json(answer)
+    elif arguments.quiet:
+        show(answer["text"])
+    if answer["status"] != "complete" and not arguments.json:
+        print(f"iegopt: {answer['status']}: {answer['reason']}", file=sys.stderr)
+    return _EXIT[answer["status"]]
+
+
+async def _answered(arguments: argparse.Namespace, request: RequestSpec, cluster: ClusterSpec) -> dict[str, Any]:
+    from iegopt_runtime.runtime import Runtime
+    from iegopt_runtime.shell.launch import read_policy
+    from iegopt_runtime.trace import Trace
+    from iegopt_runtime.view import LiveView, account
+
+    talks = not (arguments.json or arguments.quiet)
+    files = {name: _existing(getattr(arguments, name)) for name in ("tools", "documents")}
+    policy = read_policy(_existing(arguments.policy))
+    async with Runtime(cluster, policy=policy, tell=_tell if talks else _silent, **files) as runtime:
+        trace = Trace()
+        runtime.shell.watch(trace.watch)
+        view = LiveView(runtime.shell.controller) if talks else None
+        answer = await _followed(runtime, request, arguments.prompt, view)
+    if arguments.trace is not None:
+        trace.write(Path(arguments.trace))
+    if talks:
+        show(*account(answer))
+    return answer
+
+
+async def _followed(runtime: Runtime, request: RequestSpec, prompt: str | None, view: Any) -> dict[str, Any]:
+    run = runtime.run(request, {"text": prompt} if prompt is not None else None)
+    if view is None:
+        return await run.answer()
+    with view.following(run.request_id):
+        async for piece in run:
+            view.say(piece)
+    return await run.answer()
+
+
+def _existing(text: str | None) -> Path | None:
+    if text is None:
+        return None
+    if not Path(text).is_file():
+        raise InputError(f"{text}: there is no such file")
+    return Path(text)
+
+
+def _tell(line: str) -> None:
+    print(line, file=sys.stderr)
+
+
+def _silent(line: str) -> None:
+    return
