@@ -216,6 +216,37 @@ def test_the_compiled_walk_finds_the_optimum_of_the_published_example() -> None:
 
 
 @pytest.mark.usefixtures("core")
+def test_openings_of_the_compiled_walk_are_those_of_the_paper() -> None:
+    """HEFT ends at 80, CPOP at 86; the first processor does all tasks in 127, the others in 130 and 143."""
+    core = compiled.kernels()
+    assert core is not None
+    price, _ = scheduled(published_example())
+    walk = Walk(price, [1.0] * 10, random.Random(0))
+    priorities, pins = np.empty((8, 10)), np.empty((8, 10), dtype=np.int64)
+    core.openings(walk._layout, 3, walk._ranks, priorities, pins)
+    mean = mean_ranks(price)
+    assert priorities[1] == pytest.approx(mean.up)
+    assert priorities[7] == pytest.approx([-x for x in mean.down])
+    assert np.sum(WORK, axis=0).tolist() == [127, 130, 143]
+    assert (pins[2] - 3 * np.arange(10)).tolist() == [0] * 10
+    assert [v for v in range(10) if pins[3, v] >= 0] == sorted(mean.critical)
+    assert all(pins[3, v] == 3 * v + 1 for v in mean.critical)
+    ends = {}
+    for each in (1, 2, 3):
+        walk._values[0], walk._priorities[0], walk._plans[0] = np.inf, priorities[each], pins[each]
+        walk._go(0.0, 1)
+        ends[each] = walk._values[0] / SECOND
+    assert ends == {1: 80, 2: 127, 3: 86}
+
+
+@pytest.mark.usefixtures("core")
+def test_all_openings_are_made_even_where_the_time_is_over() -> None:
+    start = Start(published_example(), Params(), Clock(0.0), walks=True)
+    assert start.walks
+    assert start.best.value <= 80 * SECOND
+
+
+@pytest.mark.usefixtures("core")
 def test_what_the_compiled_walk_cannot_state_is_left_to_local_search() -> None:
     clock = Clock(10.0)
     graph = task_graph("g", [SECOND] * 4, [()] * 4, 2)

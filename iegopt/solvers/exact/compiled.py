@@ -105,10 +105,11 @@ def _registered() -> tuple[dict[str, tuple[Any, str]], str | None]:
         from iegopt.solvers.search import fit_kernel
         from iegopt.solvers.search import kernels as in_search
         from iegopt.solvers.timed import kernels as in_time
+        from iegopt.solvers.timed import openings
     except RuntimeError as error:  # numba looks for a folder for its cache as soon as a function is defined
         return {}, f"numba has nowhere to keep kernels, set NUMBA_CACHE_DIR to a folder ({error})"
     assert {link_kernels.send_columns.__name__, fit_kernel.fit.__name__} <= kernels.KERNELS.keys()
-    return {**kernels.KERNELS, **in_search.KERNELS, **in_time.KERNELS}, None
+    return {**kernels.KERNELS, **in_search.KERNELS, **in_time.KERNELS, **openings.KERNELS}, None
 
 
 def _call_each() -> None:
@@ -140,7 +141,7 @@ def _call_each() -> None:
     board = Board(np.zeros((1, 2, 1)), zero, zero, zero + 1)
     alone = Neighbours.of(1, np.empty((0, 2), dtype=np.int64), np.empty(0), 1.0)
     best_fit(board, one, one, alone, np.ones(1), (0,), Clock(1.0))
-    Walk(Pricer(toy), [1.0, 1.0], random.Random(0)).best(Clock(0.0), 0, 1)
+    Walk(Pricer(toy), [1.0, 1.0], random.Random(0)).best(Clock(1.0), 0, 1)
 
 
 class _NotCachedError(Exception):

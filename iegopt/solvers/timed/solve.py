@@ -82,7 +82,7 @@ def solve_timed(
         if crowded is not None:
             return Result(Status.INFEASIBLE, None, None, None, COUNTING_PROOF, solver, clock.seconds, crowded)
         start.take(_without_time(problem, clock))
-    if start.walks and clock.left < _SHORT:
+    if start.walks and 0 < clock.left < _SHORT:
         start.walk(clock, 0, None)
     needs = relaxation_seconds(problem)
     relaxed = relaxation(problem, clock) if clock.left > needs else None

@@ -24,8 +24,9 @@ Ints = npt.NDArray[np.int64]
 
 _CARE_NEEDS = 4e-4
 """Seconds a stage that must be left for schedules that wait for memory."""
-_FIRST_SHARE, _FIRST_MOST = 0.1, 0.001
-"""Share of the time, and seconds at most, for the compiled walk before any bound."""
+_FIRST_SHARE, _FIRST_LEAST, _FIRST_MOST = 0.1, 2e-4, 0.001
+"""Share of the time, and seconds at least and at most, for the compiled walk before any bound: at least, since a call
+of ``solve`` cannot end sooner than in twice as many."""
 _LOOK_AHEAD, _LOOK_AHEAD_SHARE = 500_000, 0.2
 """Edges · sites² up to which the optimistic costs are worth it, and the share of the time left that they may take."""
 _PAIR_SECONDS, _SITE_SECONDS = 1e-8, 2e-5
@@ -58,7 +59,8 @@ class Start:
             self.best: Found = self._built(self.ranks, eager=True)
         else:
             self.note = "compiled walk over list schedules"
-            self.best, self._count = self._walk.best(clock.slice(min(_FIRST_SHARE * clock.left, _FIRST_MOST)), 0, None)
+            seconds = max(_FIRST_LEAST, min(_FIRST_SHARE * clock.left, _FIRST_MOST))
+            self.best, self._count = self._walk.best(Clock(clock.seconds + seconds, clock.start), 0, None)
 
     @cached_property
     def builder(self) -> Builder:

@@ -28,6 +28,12 @@ _FEW_LINKS, _LAYOUT_SHARE = 50_000, 0.3
 """How many take less time than one plan by other means, and the share of the time left that more of them may take."""
 _CHUNK_SHARE, _CHUNK_MOST = 0.1, 0.005
 """Share of the time left, and seconds at most, between two looks at the clock."""
+_OPENINGS = 8
+"""As in ``openings``, which only a process with numba can import."""
+_OPENING_SHARE, _OPENINGS_NEED = 0.5, 4e-5
+"""Part of the time left that openings may take, and seconds of them beside their plans."""
+_PLAN_NEEDS, _PAIR_NEEDS, _OPTION_NEEDS = 3e-7, 5e-10, 5e-9
+"""Seconds of a plan, more per stage squared, and more per option, as measured on one core of a server."""
 _SLACK = 0.02
 """A plan worse by this share may be the next to start from at the beginning; falls to 0 over the run."""
 
@@ -50,12 +56,12 @@ class Walk:
     """A walk that begins at ``ranks`` (V,), the priorities to which changed ones return."""
 
     def __init__(self, price: Pricer, ranks: Sequence[float], rng: random.Random) -> None:
-        problem = price.problem
+        problem = self._problem = price.problem
         self._price = price
         self._own = np.concatenate(price.own)
-        used, device = np.unique(problem.topology.device_index[problem.options.site[self._own]], return_inverse=True)
-        self._layout = _layout(price, self._own, device.astype(np.int64))
-        self._devices = len(used) if problem.no_overlap else 0
+        topology = problem.topology
+        self._layout = _layout(price, self._own, topology.device_index[problem.options.site[self._own]])
+        self._devices = topology.D if problem.no_overlap else 0
         self._mean = float(problem.options.time[self._own].mean())
         self._ranks = np.array(ranks, dtype=np.float64)
         self._state = np.array([rng.randrange(1, 2**63)], dtype=np.uint64)
@@ -69,7 +75,10 @@ class Walk:
         Before, it ends at a plan proven optimal by the bound ``least`` (ticks), or after ``patience`` plans without a
         better one. ``report`` receives better plans.
         """
-        total, count, chunk, known = max(clock.left, 1e-9), 0, 1, float(self._values[1])
+        total, count, known = max(clock.left, 1e-9), 0, float(self._values[1])
+        if known == np.inf:
+            count = self._open(clock)
+        chunk = self._chunk(clock, self._plan_seconds)
         while count == 0 or clock.left > 0:
             began = clock.seconds
             self._go(_SLACK * max(0.0, clock.left) / total, chunk)
@@ -82,11 +91,34 @@ class Walk:
             if known - least <= OPTIMALITY_GAP * abs(known) or (patience is not None and self._values[2] >= patience):
                 break
             each = max(1e-7, (clock.seconds - began) / chunk)
-            chunk = max(1, int(min(_CHUNK_SHARE * clock.left, _CHUNK_MOST) / each))
+            chunk = self._chunk(clock, each)
         return self._found(), count
 
+    @property
+    def _plan_seconds(self) -> float:
+        return _PLAN_NEEDS + _PAIR_NEEDS * self._problem.V**2 + _OPTION_NEEDS * len(self._own)
+
+    def _chunk(self, clock: Clock, each: float) -> int:
+        """Steps of so many seconds until the next look at the clock."""
+        return max(1, int(min(_CHUNK_SHARE * clock.left, _CHUNK_MOST) / each))
+
+    def _open(self, clock: Clock) -> int:
+        """The given ranks, and the other openings where there is time; how many plans that makes."""
+        core, V = kernels(), self._problem.V
+        assert core is not None
+        self._go(0.0, 1)
+        if _OPENINGS_NEED + _OPENINGS * self._plan_seconds > _OPENING_SHARE * clock.left:
+            return 1
+        priorities, pins = np.empty((_OPENINGS, V)), np.empty((_OPENINGS, V), dtype=np.int64)
+        core.openings(self._layout, self._problem.topology.S, self._ranks, priorities, pins)
+        for each in range(1, _OPENINGS):
+            self._values[0], self._priorities[0], self._plans[0] = np.inf, priorities[each], pins[each]
+            self._go(0.0, 1)
+        self._values[0], self._priorities[0], self._plans[0] = self._values[1], self._priorities[1], self._plans[1]
+        return _OPENINGS
+
     def _go(self, slack: float, steps: int) -> None:
-        core, problem = kernels(), self._price.problem
+        core, problem = kernels(), self._problem
         assert core is not None
         weight = problem.makespan_millionths / 10**6
         core.walk(
