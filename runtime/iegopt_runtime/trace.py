@@ -86,17 +86,8 @@ class Trace:
         return {"pid": _GROUPS[group], "tid": row}
 
     def _slice(self, name: str, begin: float, end: float, row: int, details: dict[str, Any]) -> None:
-        self._events.append(
-            {
-                "ph": "X",
-                "name": name,
-                "pid": group,
-                "tid": row,
-                "ts": begin * 1e6,
-                "dur": (end - begin) * 1e6,
-                "args": details,
-            }
-        )
+        times = {"ts": begin * 1e6, "dur": (end - begin) * 1e6}
+        self._events.append({"ph": "X", "name": name, **self._place(row), **times, "args": details})
 
     def _mark(self, name: str, at: float, row: int, details: dict[str, Any]) -> None:
         self._events.append({"ph": "i", "s": "t", "name": name, **self._place(row), "ts": at * 1e6, "args": details})
