@@ -134,13 +134,13 @@ def fit_profile(table: Path, hardware: str) -> tuple[Profile, list[str]]:
     def decode_fit(c: Sequence[float]) -> DecodeFit:
         return DecodeFit(fixed=c[0], sync=c[1], weights=c[2], kv=c[3], per_sequence=c[4])
 
-    prefill = prefill_fit(_least_squares(lambda c: prefill_seconds(prefill_fit(c)), 4, measured))
-    decode = decode_fit(_least_squares(lambda c: step_seconds(decode_fit(c)), 5, step_times))
+    prefill = prefill_fit(least_squares(lambda c: prefill_seconds(prefill_fit(c)), 4, measured))
+    decode = decode_fit(least_squares(lambda c: step_seconds(decode_fit(c)), 5, step_times))
     degrees = tuple(sorted({row.degree for row in rows}))
-    held = [_held_out(prefill_seconds(prefill), measured), _held_out(step_seconds(decode), step_times)]
+    held = [held_out(prefill_seconds(prefill), measured), held_out(step_seconds(decode), step_times)]
     before = [
-        _held_out([roofline(work, k) for k, _, work in prefills], measured),
-        _held_out([roofline(work, k) for k, work in steps], step_times),
+        held_out([roofline(work, k) for k, _, work in prefills], measured),
+        held_out([roofline(work, k) for k, work in steps], step_times),
     ]
     lines = [
         f"{device.name:10} {phase:8} held out {after.configurations:3}   roofline {_shown(old)}   fit {_shown(after)}"
@@ -153,7 +153,7 @@ def fit_profile(table: Path, hardware: str) -> tuple[Profile, list[str]]:
     return peaks.model_copy(update={"measurements": measurements}), lines
 
 
-def _least_squares(predict: Callable[[Sequence[float]], list[float]], size: int, measured: Floats) -> list[float]:
+def least_squares(predict: Callable[[Sequence[float]], list[float]], size: int, measured: Floats) -> list[float]:
     """Non-negative coefficients of a linear prediction, least squares of relative errors over the fitted rows.
 
     A coefficient that comes out negative is pinned to 0 and the others are fitted again.
@@ -175,7 +175,7 @@ def _is_held_out(count: int) -> npt.NDArray[np.bool_]:
     return np.asarray(np.arange(count) % 4 == 3)
 
 
-def _held_out(predicted: list[float], measured: Floats) -> HeldOut:
+def held_out(predicted: list[float], measured: Floats) -> HeldOut:
     """Relative errors on the held-out rows, to four digits."""
     held = _is_held_out(len(measured))
     errors = np.abs(np.array(predicted) / measured - 1.0)[held]

@@ -67,10 +67,11 @@ def tiny_folder(cache: Path | None = None) -> Path:
 
 
 def llama_folder(folder: Path, config: LlamaConfig, seed: int = 20) -> None:
-    """Fill ``folder`` with a Llama of this shape, random weights drawn with ``seed``, and the byte tokenizer."""
+    """Fill ``folder`` with a Llama of this shape and dtype (fp32 where the configuration has none), random weights
+    drawn with ``seed``, and the byte tokenizer."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        model = LlamaForCausalLM(config)
+        model = LlamaForCausalLM(config).to(config.dtype or torch.float32)
     with quiet():
         model.save_pretrained(folder)
         byte_tokenizer().save_pretrained(folder)

@@ -1,0 +1,310 @@
+"""The torch worker on one CUDA device, in under five minutes.
+
+``python benchmarks/gpu_check.py [--device CARD] [--write]`` makes a random model in the shape of Llama-3.2-1B (bf16)
+and tells
+
+- times of prefills and decode steps over a small grid, against the cost model before and after fitting (``--write``
+  keeps the fit as a profile in ``models/profiles``);
+- how fast KV goes to the host, to files, and back;
+- what int8 does to its KV, and how fast;
+- whether a prefill on one engine, moved in chunks and decoded on another, gives the tokens of one uninterrupted run.
+
+Without a CUDA device it says so and ends. Exit 1 where tokens differ.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import queue
+import random
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "runtime"))
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+import numpy as np
+import torch
+from transformers import LlamaConfig
+
+from benchmarks.fit_profiles import held_out, least_squares
+from benchmarks.record import record
+from iegopt import library
+from iegopt.cost.demand import demand
+from iegopt.cost.profile import decode_fit_seconds, prefill_fit_seconds
+from iegopt.cost.roofline import device_capacity, stage_time
+from iegopt.errors import InputError
+from iegopt.spec.device import DeviceCard
+from iegopt.spec.llm import LlmCard
+from iegopt.spec.load import dump
+from iegopt.spec.policy import KvTransferConfig
+from iegopt.spec.profile import DecodeFit, HeldOut, Measurement, PrefillFit, Profile
+from iegopt.spec.stage import Precision, StageKind, StageSpec, TokenWork
+from iegopt.spec.variant import Backend, ExecutionPath, Variant
+from iegopt_runtime.kv.codec import measure
+from iegopt_runtime.kv.files import BlockFiles
+from iegopt_runtime.kv.memory import DeviceMemory
+from iegopt_runtime.kv.push import KvSender
+from iegopt_runtime.kv.server import KvServer
+from iegopt_runtime.kv.store import KvStore
+from iegopt_runtime.kv.tiers import Tier, TierPolicy
+from iegopt_runtime.lm.engine import LmEngine
+from iegopt_runtime.lm.jobs import Done, Event, Failed, Generate, Generated, Stop
+from iegopt_runtime.lm.model_host import ModelHost
+from iegopt_runtime.models.registry import Registry
+from iegopt_runtime.models.tiny import llama_folder
+
+ROOT = Path(__file__).resolve().parent.parent
+SECRET = b"gpu check"
+FREE = Stop(eos=False, calls="never")
+
+
+@dataclass(frozen=True)
+class Setup:
+    """What is checked where: a shape in a precision, the cards that stand for it, and the grid."""
+
+    device: str
+    shape: LlamaConfig
+    precision: Precision
+    llm: LlmCard
+    card: DeviceCard
+    prompts: Sequence[int]
+    contexts: Sequence[int]
+    steps: int
+    block_tokens: int
+    kv_bytes: int
+    repeats: int
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--device", help="card of the device (default: by the name that the driver gives)")
+    parser.add_argument("--write", action="store_true", help="keep the fit in models/profiles")
+    arguments = parser.parse_args()
+    if not torch.cuda.is_available():
+        print("skipped: no CUDA device here")
+        return 0
+    try:
+        card = library.device(arguments.device or torch.cuda.get_device_name().removeprefix("NVIDIA "))
+    except InputError as error:
+        print(f"{error}; name its card with --device", file=sys.stderr)
+        return 1
+    llm = library.llm("Llama-3.2-1B")
+    setup = Setup(
+        device="cuda", shape=shape_of(llm), precision=Precision.BF16, llm=llm, card=card,
+        prompts=(64, 128, 256, 512, 768, 1024, 2048, 4096), contexts=(64, 256, 1024, 2048, 3072, 4096, 6144, 8000),
+        steps=32, block_tokens=1024, kv_bytes=10**9, repeats=5,
+    )  # fmt: skip
+    figures, profile = check(setup)
+    record("gpu_check", {"device": torch.cuda.get_device_name(), **figures})
+    if arguments.write:
+        (ROOT / "models/profiles" / f"{profile.name}.yaml").write_text(dump("profile", profile), encoding="utf-8")
+    return 0 if figures["identical"] == figures["compared"] else 1
+
+
+def shape_of(llm: LlmCard) -> LlamaConfig:
+    """A Llama of the card's shape; its feed-forward is as wide as the parameters leave room for."""
+    assert llm.kv_heads is not None
+    assert llm.head_dim is not None
+    attention = 2 * llm.hidden_size * llm.head_dim * (llm.attention_heads + llm.kv_heads)
+    rest = (llm.parameters - llm.vocabulary * llm.hidden_size) / llm.layers - attention
+    return LlamaConfig(
+        hidden_size=llm.hidden_size, intermediate_size=int(rest / (3 * llm.hidden_size)) // 64 * 64 or 64,
+        num_hidden_layers=llm.layers, num_attention_heads=llm.attention_heads, num_key_value_heads=llm.kv_heads,
+        head_dim=llm.head_dim, vocab_size=llm.vocabulary, max_position_embeddings=min(llm.max_context, 16384),
+        tie_word_embeddings=True, dtype="bfloat16",
+    )  # fmt: skip
+
+
+def check(setup: Setup) -> tuple[dict[str, Any], Profile]:
+    """All parts, printed as they come; the figures, and the profile that fits the times."""
+    with tempfile.TemporaryDirectory() as scratch, engines(setup, Path(scratch)) as (one, other):
+        times = measure_times(setup, one)
+        profile, errors = fit(setup, times)
+        figures = {"times": times, "errors": errors, **kv_rates(setup, one.store.memory, Path(scratch))}
+        figures |= int8(setup, one)
+        figures |= identity(setup, one, other)
+    for name, value in figures.items():
+        print(f"{name}: {value}")
+    return figures, profile
+
+
+@contextmanager
+def engines(setup: Setup, scratch: Path) -> Iterator[tuple[LmEngine, LmEngine]]:
+    """Two engines on the device, each with weights and KV of its own."""
+    llama_folder(folder := scratch / "model", setup.shape)
+    variant = Variant(
+        precision=setup.precision, backend=Backend.CUDA, compatible_devices=("any",), artifact_path=str(folder)
+    )  # fmt: skip
+    registry = Registry.of([ExecutionPath(model="checked", variants=(variant,))], cache=scratch)
+    memory = DeviceMemory(setup.device)
+    made = []
+    for _ in range(2):
+        store = KvStore(memory, TierPolicy({Tier.L0: 4 * setup.kv_bytes, Tier.L1: 4 * setup.kv_bytes}))
+        made.append(LmEngine(ModelHost(registry, memory), store, block_tokens=setup.block_tokens).start())
+    try:
+        yield made[0], made[1]
+    finally:
+        for engine in made:
+            engine.close()
+
+
+def run(setup: Setup, engine: LmEngine, tokens: Sequence[int], n: int, **options: Any) -> Generated:
+    events: queue.Queue[Event] = queue.Queue()
+    job = Generate(
+        f"j{time.monotonic_ns()}", "checked", tuple(tokens), setup.precision, max_tokens=n, stop=FREE, **options
+    )
+    engine.submit(job, events.put)
+    while not isinstance(event := events.get(timeout=600), Done):
+        assert not isinstance(event, Failed), event
+    return event.result
+
+
+def prompt(setup: Setup, length: int, seed: int) -> list[int]:
+    return random.Random(f"{length} {seed}").choices(range(min(256, setup.shape.vocab_size)), k=length)
+
+
+def measure_times(setup: Setup, engine: LmEngine) -> dict[str, dict[int, float]]:
+    """Median seconds of a prefill by its tokens, and of a decode step by the tokens it begins with."""
+    run(setup, engine, prompt(setup, max(setup.prompts), -1), 2)  # what is set up once is not measured
+    prefill = {
+        n: median(run(setup, engine, prompt(setup, n, r), 1).prefill_seconds for r in range(setup.repeats))
+        for n in setup.prompts
+    }
+    decode = {}
+    for n in setup.contexts:
+        runs = [run(setup, engine, prompt(setup, n, 100 + r), 1 + setup.steps) for r in range(setup.repeats)]
+        decode[n] = median(result.decode_seconds / setup.steps for result in runs)
+    return {"prefill": prefill, "decode": decode}
+
+
+def fit(setup: Setup, times: dict[str, dict[int, float]]) -> tuple[Profile, dict[str, Any]]:
+    """Coefficients from three configurations in four; errors of roofline and fit on the fourth."""
+    capacity = device_capacity(setup.card, setup.precision)
+    if capacity is None:
+        raise InputError(f"{setup.card.name} has no rate for {setup.precision}")
+    name = f"{setup.llm.name.lower()}-{setup.card.name.lower()}-torch"
+    peaks = Profile(
+        name=name, model=setup.llm.name, precision=setup.precision, device=setup.card.name, peak_flops=capacity.flops,
+        peak_bandwidth=capacity.bandwidth,
+        measurements=(Measurement(kind=StageKind.PREFILL, degrees=(1,), prefill=PrefillFit(fixed=0, compute=1)),),
+        notes=f"Coefficients fitted by benchmarks/gpu_check.py to medians of {setup.repeats} runs of iegopt_runtime's "
+        f"torch worker, one sequence at a time, passes of {setup.block_tokens} tokens; three configurations in four "
+        "were fitted.",
+        sources={"measurements": f"measured on {setup.card.name}, torch {torch.__version__}, {datetime.date.today()}"},
+    )  # fmt: skip
+
+    def need(kind: StageKind, tokens: TokenWork) -> Any:
+        return demand(StageSpec(id="stage", type=kind, model=setup.llm.name, tokens=tokens), setup.llm, setup.precision)
+
+    prefills = [(n, need(StageKind.PREFILL, TokenWork(new=n))) for n in sorted(times["prefill"])]
+    middle = setup.steps // 2
+    steps = [need(StageKind.DECODE, TokenWork(context=n + middle, output=1)) for n in sorted(times["decode"])]
+
+    def prefill_seconds(c: Sequence[float]) -> list[float]:
+        fitted = PrefillFit(fixed=c[0], compute=c[1], per_token=c[2])
+        return [prefill_fit_seconds(fitted, work, n, 1, peaks) for n, work in prefills]
+
+    def decode_seconds(c: Sequence[float]) -> list[float]:
+        fitted = DecodeFit(fixed=c[0], weights=c[1], kv=c[2])
+        return [decode_fit_seconds(fitted, work, 1, peaks) for work in steps]
+
+    def fitted(kind: str, seconds: Callable[[Sequence[float]], list[float]]) -> tuple[list[float], HeldOut]:
+        measured = np.array([times[kind][n] for n in sorted(times[kind])])
+        coefficients = least_squares(seconds, 3, measured)
+        return coefficients, held_out(seconds(coefficients), measured)
+
+    p, p_error = fitted("prefill", prefill_seconds)
+    d, d_error = fitted("decode", decode_seconds)
+    before = {
+        kind: held_out(
+            [stage_time(work, capacity).seconds for work in works],
+            np.array([times[kind][n] for n in sorted(times[kind])]),
+        )
+        for kind, works in (("prefill", [work for _, work in prefills]), ("decode", steps))
+    }
+    measurements = (
+        Measurement(
+            kind=StageKind.PREFILL, degrees=(1,), held_out=p_error,
+            prefill=PrefillFit(fixed=p[0], compute=p[1], per_token=p[2]),
+        ),
+        Measurement(
+            kind=StageKind.DECODE, degrees=(1,), held_out=d_error,
+            decode=DecodeFit(fixed=d[0], weights=d[1], kv=d[2]),
+        ),
+    )  # fmt: skip
+    errors = {
+        "roofline": {kind: error.model_dump() for kind, error in before.items()},
+        "fit": {"prefill": p_error.model_dump(), "decode": d_error.model_dump()},
+    }
+    return peaks.model_copy(update={"measurements": measurements}), errors
+
+
+def kv_rates(setup: Setup, memory: DeviceMemory, scratch: Path) -> dict[str, float]:
+    """GB/s of KV from the device to the host, to files, and back."""
+    kv = torch.randn(setup.kv_bytes // 2, device=memory.device, dtype=torch.float32).to(torch.bfloat16)
+    files, key = BlockFiles(scratch / "blocks"), "0" * 32
+    host = memory.to_host(kv)
+
+    def rate(act: Callable[[], object]) -> float:
+        synchronise(memory)
+        began = time.perf_counter()
+        act()
+        synchronise(memory)
+        return kv.nbytes / (time.perf_counter() - began) / 1e9
+
+    return {
+        "to_host_gb_per_s": median(rate(lambda: memory.to_host(kv)) for _ in range(setup.repeats)),
+        "to_device_gb_per_s": median(rate(lambda: memory.to_device(host)) for _ in range(setup.repeats)),
+        "to_files_gb_per_s": rate(lambda: files.write(key, host)),
+        "from_files_gb_per_s": rate(lambda: files.read(key)),
+    }
+
+
+def synchronise(memory: DeviceMemory) -> None:
+    if memory.cuda:
+        torch.cuda.synchronize(memory.device)
+
+
+def int8(setup: Setup, engine: LmEngine) -> dict[str, float]:
+    """Relative error, bytes ratio and GB/s there and back of int8 on KV that the model made."""
+    tokens = prompt(setup, setup.block_tokens, 7)
+    run(setup, engine, tokens, 1)
+    job = Generate("j", "checked", tuple(tokens), setup.precision, segments=(("prefill", len(tokens)),))
+    wanted = engine.wanted(job)
+    block = engine.store.read(wanted.blocks[0], time.monotonic())
+    began = time.perf_counter()
+    error = measure(block, wanted.layout, "int8")
+    rate = block.nbytes / (time.perf_counter() - began) / 1e9
+    return {"int8_relative_error": error.relative, "int8_bytes": error.ratio, "int8_gb_per_s": rate}
+
+
+def identity(setup: Setup, one: LmEngine, other: LmEngine) -> dict[str, int]:
+    """How many of some prompts decode to the same tokens after their KV has moved."""
+    server = KvServer(other.store, SECRET, [f"unix:@iegopt-gpu-{time.monotonic_ns()}"], time.monotonic)
+    config = KvTransferConfig(chunk_size=8 * 10**6, pipeline_depth=4, overlap_compute=True)
+    same, lengths = 0, [n for n in setup.prompts if n > 1][:4]
+    for number, n in enumerate(lengths):
+        tokens = prompt(setup, n, 1000 + number)
+        whole = run(setup, one, tokens, setup.steps).tokens
+        sender = KvSender(server.addresses[0], SECRET, config, one.store.memory)
+        first = run(setup, one, tokens, 1, sink=sender)
+        assert sender.pushed.result(60).tokens == n
+        moved = run(
+            setup, other, [*tokens, *first.tokens], setup.steps, segments=first.segments, generated=1
+        )  # fmt: skip
+        same += moved.tokens == whole and moved.reused == n
+    server.close()
+    return {"identical": same, "compared": len(lengths)}
+
+
+if __name__ == "__main__":
+    sys.exit(main())
