@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 import numpy.typing as npt
 
@@ -10,6 +12,7 @@ from iegopt.solvers.exact.bounding import PricedSearch
 from iegopt.solvers.exact.candidates import table_cells
 from iegopt.solvers.exact.messages import UNREACHABLE
 from iegopt.solvers.exact.prices import unpriceable
+from iegopt.solvers.result import relative_gap
 from iegopt.solvers.run import Run
 from iegopt.solvers.search.compiled_rebuild import compilable
 from iegopt.solvers.search.rebuild import rebuild, unbuildable
@@ -22,9 +25,13 @@ _EDGE_NEEDS, _OPTION_NEEDS, _PAIR_NEEDS = 6e-4, 3e-6, 2.5e-7
 tabled, as measured on a server."""
 _NEAR, _NEAR_GROWTH, _NEAR_PHASES = 20, 4, 2
 """Options of a stage, in the mean, that are looked at first; by what they grow until nearly all are; their phases."""
+_NEAREST = 10
+"""Options of every stage that are looked at first at least."""
+_NEARLY_ALL = 2
+"""Multiple of the options to look at next up to which all that are left come at once."""
 _FAR, _FARTHER = 0.01, 0.03
-"""Gap above which the plan is improved before more options are looked at, and above which it is built anew even
-without compiled steps, and not searched in windows."""
+"""Gap over the options looked at above which a longer look follows, and the plan is improved before more options are
+looked at; and above which it is built anew even without compiled steps, and not searched in windows."""
 _REBUILT_SHARE, _REBUILT_MOST, _GAINED = 0.2, 0.4, 0.01
 """Share of the time left, and seconds at most, that rebuilding it takes, and the share of the gap that a round of it
 must gain for another to follow."""
@@ -48,23 +55,24 @@ class RootPrices:
         near = _NEAR * problem.V
         while not run.closed and self._reason is None and self._time_for_edges():
             mask = run.survivors
-            if int(mask.sum()) <= near:
+            if int(mask.sum()) <= (near if not self._looked else _NEARLY_ALL * near):
                 break
             marginals = np.where(mask, run.relaxed.min_marginals, UNREACHABLE)
             beyond = int(np.partition(marginals, near)[near])
-            mask &= marginals < beyond
+            mask &= (marginals < beyond) | self._nearest(marginals)
             if run.best is not None:
                 mask[run.best[1]] = True
             self._reason = unpriceable(problem, mask)
             if self._reason is not None or not self._time_for(mask) or not run.covered(mask):
                 break
             search = PricedSearch(problem, mask, run.best, self._clock, run.prices)
-            search.bound_root(_NEAR_PHASES)
+            search.bound_root(_NEAR_PHASES, sure=bool(self._looked), enough=_FAR)
             run.prices = search.multipliers
             self._looked.append(int(mask.sum()))
             run.take_plan_of(search)
             run.raise_bound(beyond if search.bound is None else min(beyond, search.bound))
-            if run.gap > _FAR and run.best is not None:
+            gap = relative_gap(search.value, search.bound)
+            if run.gap > _FAR and gap is not None and gap > _FAR:
                 self._improve(search)
             run.params.report(None, run.bound, run.proof)
             near *= _NEAR_GROWTH
@@ -94,6 +102,14 @@ class RootPrices:
         run.take(best)
         self._rebuilt += steps
 
+    def _nearest(self, marginals: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+        """(O,) a few options of every stage, however far they are: where memory binds, plans need them."""
+        mask = np.zeros(len(marginals), dtype=np.bool_)
+        for a, b in pairwise(self._run.relaxed.messages.ptr):
+            few = min(_NEAREST, b - a) - 1
+            mask[a:b] = marginals[a:b] <= np.partition(marginals[a:b], few)[few]
+        return mask
+
     def bound_all(self) -> None:
         """Prices over all options that are left."""
         run = self._run
@@ -108,7 +124,7 @@ class RootPrices:
             return
         until = self._clock.slice(self._clock.left - self._needs(mask))
         search = PricedSearch(self._problem, mask, run.best, until, run.prices, run.params.report)
-        search.bound_root(first=1 if self._looked else 0)
+        search.bound_root(first=1 if self._looked else 0, sure=bool(self._looked))
         search.clock = self._clock
         run.search = search
         run.steps.append(f"prices leave {int(run.survivors.sum())} of {len(mask)} options")

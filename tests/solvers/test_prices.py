@@ -20,10 +20,9 @@ from iegopt.solvers.exact.candidates import Candidates, candidates
 from iegopt.solvers.exact.links import LevelLink, TableLink
 from iegopt.solvers.exact.messages import UNREACHABLE
 from iegopt.solvers.exact.neighbourhood import Neighbourhoods
-from iegopt.solvers.exact.pair_costs import PairCosts
+from iegopt.solvers.exact.pair_costs import PairCosts, sharing
 from iegopt.solvers.exact.prices import PricesSolver
 from iegopt.solvers.exact.pricing import Priced, Pricing, no_split
-from iegopt.solvers.exact.site_tree import SiteTree
 from iegopt.solvers.exact.weights import device_weights
 from iegopt.solvers.result import Params, Status
 from iegopt.solvers.search.greedy import GreedySolver
@@ -141,24 +140,21 @@ def test_tables_cost_what_pairs_of_options_cost(first: int) -> None:
     for seed in range(first, first + 50):
         problem = random_problem(seed, stages=4, combinations=2000)
         topology, site = problem.topology, problem.options.site
-        used = np.unique(topology.device_index)
-        padded = np.full((int(topology.width.max()), topology.S), len(used))
+        pairs = PairCosts(problem)
+        padded = np.full((int(topology.width.max()), topology.S), topology.D)
         for s in range(topology.S):
-            padded[: topology.width[s], s] = np.searchsorted(used, topology.devices_of(s))
-        tree = SiteTree(topology) if topology.pair_latency is None else None
-        pairs = PairCosts(problem, topology, tree, padded, np.append(problem.capacity[used], NO_LIMIT))
+            padded[: topology.width[s], s] = topology.devices_of(s)
         for e, (u, v) in enumerate(zip(problem.edges.source.tolist(), problem.edges.target.tolist(), strict=True)):
             a, b = (np.arange(problem.options.ptr[w], problem.options.ptr[w + 1]) for w in (u, v))
-            for mine, true in zip(
-                pairs.ticks(e, a, b, (site[a], site[b])), edge_ticks(problem, e, a[:, None], b), strict=True
-            ):
-                assert np.array_equal(mine, true), (seed, e)
-            common = pairs.common(site[a], site[b])
-            for i, j in np.ndindex(common.shape):
-                devices = set(topology.devices_of(site[a[i]]).tolist()) & set(topology.devices_of(site[b[j]]).tolist())
-                least = min((int(problem.capacity[d]) for d in devices), default=NO_LIMIT)
-                assert common[i, j] == least, (seed, e, i, j)
-                shared_devices += bool(devices)
+            time, cost = edge_ticks(problem, e, a[:, None], b)
+            mine = pairs.ticks(e, a, b)
+            assert np.array_equal(mine[1], cost), (seed, e)
+            assert np.array_equal(mine[0], time) or not problem.has_path_limits, (seed, e)
+            found = np.stack(sharing(padded[:, site[a]], padded[:, site[b]], topology.D), axis=1)
+            own = [[set(topology.devices_of(int(s)).tolist()) for s in site[end]] for end in (a, b)]
+            true = [(i, j, d) for i, j in np.ndindex(len(a), len(b)) for d in own[0][i] & own[1][j]]
+            assert sorted(map(tuple, found.tolist())) == sorted(true), (seed, e)
+            shared_devices += len(true)
     assert shared_devices
 
 

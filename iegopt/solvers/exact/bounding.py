@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import numpy.typing as npt
 
@@ -14,11 +16,11 @@ from iegopt.solvers.exact.handover import multipliers_of, prices_from
 from iegopt.solvers.exact.in_time import in_time
 from iegopt.solvers.exact.messages import UNREACHABLE
 from iegopt.solvers.exact.open_nodes import OpenNodes
-from iegopt.solvers.exact.priced_plans import offer_plans_of, search_beams
+from iegopt.solvers.exact.priced_plans import offer_plans_of, search_beam
 from iegopt.solvers.exact.pricing import Priced, Pricing, no_split, split_rows
 from iegopt.solvers.exact.windows import through_windows
 from iegopt.solvers.multipliers import Multipliers
-from iegopt.solvers.result import Report, unheard
+from iegopt.solvers.result import Report, relative_gap, unheard
 
 __all__ = ["PRICES_PROOF", "PricedSearch"]
 
@@ -28,7 +30,7 @@ Bools = npt.NDArray[np.bool_]
 
 PRICES_PROOF = "capacity prices"
 
-_PHASES, _FIRST_STEPS, _STEPS = 12, (1, 6), 14
+_PHASES, _FIRST_STEPS, _STEPS = 12, (1, 5), 12
 """Phases of the root at most, steps in its first ones, and steps in every other phase."""
 _DECAY = 0.85
 """By what the length of the root's steps shrinks from 1 with every phase."""
@@ -36,8 +38,15 @@ _WORTH, _FAR = 0.03, 0.1
 """Part of the gap that a phase of the root must close for another to follow; the gap as part of the bound at most."""
 _WARM_PHASES = 4
 """Phases, with their longer steps, that a root skips which starts from known prices."""
-_WIDTHS = ((16,), (128,), (512,), (256, 2000))
-"""Widths of the beams after every phase of the root."""
+_WIDTHS, _CLOSE_WIDTHS = ((16,), (128,), (512,), (256, 2000)), (256, 8000)
+"""Widths of the beams after every phase of the root, and after later ones where the gap is small."""
+_WIDE, _PROMISE = 2000, 0.6
+"""Width above which a beam must promise to be done, and the part of the gap that the one before may have left then."""
+_FEWER, _FEW, _FEW_STEPS = 0.6, 600, 4
+"""Share of the options left below which a phase goes on to the next before it looks for plans; the options with which
+a beam soon is done, and the steps before it then."""
+_CLOSE = 0.01
+"""Gap up to which it does, and from the third phase on looks further."""
 _SHRUNK = 0.7
 """Share of the options left below which the root is laid out again."""
 
@@ -114,20 +123,24 @@ class PricedSearch(BestPlan):
             bounds.append(self.value)
         return min(bounds, default=None)
 
-    def bound_root(self, stop: int = _PHASES, first: int = 0) -> None:
+    def bound_root(self, stop: int = _PHASES, first: int = 0, sure: bool = False, enough: float = 0.0) -> None:
         """The root's bound, its pruning, and plans from its prices, in phases over ever fewer options.
 
         Parameters
         ----------
         stop, first
             The phase after the last, and the first: 1 where a good plan is known, which phase 0 looks for.
+        sure
+            Whether the known prices are good ones of this very problem, over fewer options.
+        enough
+            Gap at which to end.
         """
         c = self._c
         self._started = True
         keep = propagate(c, in_time(c, np.ones((len(c.option), 1), dtype=np.bool_))[:, 0])
         split = tuple(no_split(c, 1))
         price, toll = (part[:, None] for part in (np.append(self.price[c.used], 0.0), self.toll))
-        if keep is not None and (price.any() or toll.any()):
+        if keep is not None and not sure and (price.any() or toll.any()):
             price, toll = _better_start(c, keep, price, toll)
         ahead = _WARM_PHASES if price.any() or toll.any() else 0
         bound = -UNREACHABLE
@@ -135,31 +148,56 @@ class PricedSearch(BestPlan):
             if keep is None:
                 return
             if (phase == first and not keep.all()) or keep.sum() < _SHRUNK * len(keep):
-                split = split_rows(c, split, keep)
-                c, keep = c.restrict(keep), np.ones(int(keep.sum()), dtype=np.bool_)
+                wide, c = c, c.restrict(keep, reorder=True)
+                split, keep = split_rows(wide, split, keep, c), np.ones(len(c.option), dtype=np.bool_)
             before, upper = bound, self.upper
             early = phase < len(_FIRST_STEPS)
-            steps = _FIRST_STEPS[phase] if early else _STEPS
+            steps = _FIRST_STEPS[phase] if early else _STEPS if len(keep) > _FEW else _FEW_STEPS
             pricing = Pricing(c, keep[:, None], price, split, toll)
             length = _DECAY ** (phase - first + ahead)
             priced = pricing.run(lambda: self.upper, steps, length, offer_plans_of(c, self), self._late)
             self.price[c.used], self.toll = priced.price[:-1, 0], priced.toll[:, 0]
             price, toll, split = priced.price, priced.toll, priced.split
             bound = max(bound, int(priced.bound[0]))
-            widths = _WIDTHS[min(phase + ahead // 2, len(_WIDTHS) - 1)]
-            bound = max(bound, search_beams(c, priced, 0, keep, widths, self, self._late))
             self._raise_marginals(c, keep, priced.marginals[:, 0])
+            left = self._left(c, keep)
+            start = bound
+            for i, width in enumerate(self._widths(phase, len(keep), bound)):
+                if phase < stop - 1 and _fewer(left, keep, i > 0) and self._gap(bound) <= _CLOSE:
+                    break
+                if width > _WIDE and i and self._gap(bound) > _PROMISE * self._gap(start):
+                    break
+                bound = max(bound, search_beam(c, priced, 0, keep, width, self, self.clock))
+                if bound >= self.upper or self._late():
+                    break
+                left = self._left(c, keep)
             if bound > before:
                 self._tell(min(bound, self.upper))
             if bound >= min(self.upper, UNREACHABLE // 2):
                 return
-            keep = propagate(c, in_time(c, (keep & (self.marginals[c.option] < self.upper))[:, None])[:, 0])
+            shrunk, keep = _fewer(left, keep), left
             missing = min(self.upper - bound, int(_FAR * abs(bound)))
             slow = bound - before < _WORTH * missing and self.upper == upper
-            if (slow and not early) or self._late():
+            if (self._gap(bound) <= enough and not shrunk) or (slow and not early and not shrunk) or self._late():
                 break
         if keep is not None:
             self._root = c, keep, priced, bound
+
+    def _gap(self, bound: int) -> float:
+        """(value − bound) / |value|, infinite without a plan."""
+        gap = relative_gap(self.value, bound)
+        return math.inf if gap is None else gap
+
+    def _widths(self, phase: int, options: int, bound: int) -> tuple[int, ...]:
+        """Of the beams of a phase; very wide ones where the gap is so small that they may well be done with it."""
+        if phase < len(_FIRST_STEPS) or self._gap(bound) > _CLOSE:
+            return _WIDTHS[min(phase, len(_WIDTHS) - 1)]
+        return _CLOSE_WIDTHS[-1:] if options <= _FEW else _CLOSE_WIDTHS
+
+    def _left(self, c: Candidates, keep: Bools) -> Bools | None:
+        """The options of a mask (n,) that a better plan can use; ``None`` where there is none."""
+        better = keep & (self.marginals[c.option] < self.upper)
+        return propagate(c, in_time(c, better[:, None])[:, 0])
 
     def improve_in_windows(self) -> None:
         """Better plans near the best one (``windows.py``), where that is among the candidates."""
@@ -181,7 +219,7 @@ class PricedSearch(BestPlan):
         mask[wide.option[left]] = True
         self._c = c = candidates(self.problem, mask, wide.rows)
         price = np.append(priced.price[np.searchsorted(wide.used, c.used)], [[0.0]], axis=0)
-        split = tuple(part[:, 0] for part in split_rows(wide, priced.split, left))
+        split = tuple(part[:, 0] for part in split_rows(wide, priced.split, left, c))
         self._open = OpenNodes(c, self, bound, price[:, 0], priced.toll[:, 0], split, priced.mass[left, 0], self._tell)
 
     @property
@@ -222,6 +260,12 @@ class PricedSearch(BestPlan):
 
     def _late(self) -> bool:
         return self.clock.left <= 0
+
+
+def _fewer(left: Bools | None, keep: Bools, settled: bool = False) -> bool:
+    """Whether so few options are left that the next phase knows more; if ``settled`` not if few are left anyway."""
+    count = 0 if left is None else int(left.sum())
+    return left is None or (count < _FEWER * keep.sum() and not (settled and count <= _FEW))
 
 
 def _better_start(c: Candidates, keep: Bools, price: Floats, toll: Floats) -> tuple[Floats, Floats]:

@@ -12,14 +12,16 @@ import numpy.typing as npt
 
 from iegopt.problem.arrays import NO_LIMIT, TICKS_PER_SECOND, Problem
 from iegopt.problem.topology import Topology
-from iegopt.solvers.exact.coupled_links import Ends, coupled_link, follows_tree, tree_shaped
+from iegopt.solvers.exact.coupled_links import Ends, TreePart, coupled_link, follows_tree, tree_shaped
 from iegopt.solvers.exact.couplings import coupling_forest, couplings
 from iegopt.solvers.exact.links import LevelLink, Link, TableLink
 from iegopt.solvers.exact.messages import UNREACHABLE
 from iegopt.solvers.exact.pair_costs import PairCosts
+from iegopt.solvers.exact.reduction import Reduction, reduction
 from iegopt.solvers.exact.relaxation import Forest
 from iegopt.solvers.exact.site_tree import SiteTree
 from iegopt.solvers.exact.time_rows import TimeRows
+from iegopt.solvers.exact.tree_index import tree_index
 
 __all__ = ["Candidates", "above_any_plan", "candidates", "table_cells"]
 
@@ -48,9 +50,10 @@ class Candidates:
         Devices of every option's site, as indices into ``capacity``, padded with the last.
     used (D,), capacity (D + 1,)
         The devices in use, ascending; the memory of each, and ``NO_LIMIT`` for the padding.
-    forest, links, ends
-        Of ``couplings``, the edges first: a spanning forest; per coupling its link, ``None`` where it costs nothing;
-        its source and target stage.
+    links, ends
+        Of ``couplings``, the edges first: its link, ``None`` where it costs nothing; its source and target stage.
+    forest, reduction
+        A spanning forest of the couplings; the order in which messages take the stages.
     rows
         Limits in time; shared by all candidates cut from the same, as paths are added.
     """
@@ -67,6 +70,7 @@ class Candidates:
     used: Ints
     capacity: Ints
     forest: Forest
+    reduction: Reduction
     links: tuple[Link | None, ...]
     ends: tuple[tuple[int, int], ...]
     rows: TimeRows
@@ -97,14 +101,21 @@ class Candidates:
                     moved[e] = link.pair_times(local[u], local[v])
         return moved
 
-    def restrict(self, keep: Bools) -> Candidates:
-        """The candidates in a mask (n,), with tables for the edges that have become small."""
+    def restrict(self, keep: Bools, reorder: bool = False) -> Candidates:
+        """The candidates in a mask (n,), with tables for the edges that have become small.
+
+        Parameters
+        ----------
+        reorder
+            Whether fewer options may give another order of the stages, which drops fewer edges.
+        """
         rows = np.flatnonzero(keep)
         count = [int(keep[part].sum()) for part in self.of]
         local = [np.flatnonzero(keep[part]) for part in self.of]
+        order = reduction(self.forest, self.ends, count) if reorder else self.reduction
         links: list[Link | None] = []
-        for link, (u, v) in zip(self.links, self.ends, strict=True):
-            if isinstance(link, LevelLink) and count[u] * count[v] > _TABLE_CELLS:
+        for e, (link, (u, v)) in enumerate(zip(self.links, self.ends, strict=True)):
+            if isinstance(link, LevelLink) and not _as_table(order, e, count[u] * count[v]):
                 links.append(dataclasses.replace(link, source=link.source[local[u]], target=link.target[local[v]]))
             elif isinstance(link, LevelLink | TableLink):
                 links.append(link.part(local[u], local[v]))
@@ -120,6 +131,7 @@ class Candidates:
             weight_key=self.weight_key[rows],
             weight_share=self.weight_share[rows],
             devices=self.devices[:, rows],
+            reduction=order,
             links=tuple(links),
         )
 
@@ -127,34 +139,45 @@ class Candidates:
 def candidates(problem: Problem, mask: Bools, rows: TimeRows | None = None) -> Candidates:
     """Lay out the options in a mask (O,); every stage must have one. ``rows``: limits in time found before."""
     options, topology = problem.options, problem.topology
-    sites, site = np.unique(options.site[mask], return_inverse=True)
-    part = topology.part(sites)
-    tree = SiteTree(part) if topology.pair_latency is None else None
-    position = site if tree is None else tree.position[site]
     option = np.flatnonzero(mask)
+    part: TreePart | None = None
+    site = options.site[option]
+    position = site
+    if tree_shaped(topology):
+        sites, site = np.unique(site, return_inverse=True)
+        of_sites = topology.part(sites)
+        part = TreePart(of_sites, SiteTree(of_sites), topology.tightest(problem.capacity)[sites])
+        position = part.tree.position[site]
+    elif topology.pair_latency is None:
+        position = tree_index(topology).position[site]
     order = np.lexsort((position, options.stage[option]))
-    option, position, site = option[order], position[order], site[order]
+    option, position = option[order], position[order]
     count = np.bincount(options.stage[option], minlength=problem.V).tolist()
     of = _slices(count)
-    used, padded = _devices(part)
-    devices, capacity = padded[:, site], np.append(problem.capacity[used], NO_LIMIT)
+    used, devices = _devices(topology, options.site[option])
+    capacity = np.append(problem.capacity[used], NO_LIMIT)
     coupled = couplings(problem)
-    tightest = topology.tightest(problem.capacity)[sites]
-    pairs = PairCosts(problem, part, tree, padded, capacity)
+    pairs = PairCosts(problem)
+    forest, between = coupling_forest(problem, coupled), tuple((each.source, each.target) for each in coupled)
+    way = reduction(forest, between, count)
     links: list[Link | None] = []
-    ends = [Ends.of(problem, option[p], position[p], site[p], devices[:, p]) for p in of]
-    for each in coupled:
-        link = coupled_link(problem, each, tree, part, ends[each.source], ends[each.target], tightest, pairs)
-        if isinstance(link, LevelLink) and count[each.source] * count[each.target] <= _TABLE_CELLS:
+    ends = [Ends.of(problem, option[p], position[p], devices[:, p]) for p in of]
+    for e, each in enumerate(coupled):
+        link = coupled_link(problem, each, part, ends[each.source], ends[each.target], capacity, pairs)
+        if isinstance(link, LevelLink) and _as_table(way, e, count[each.source] * count[each.target]):
             links.append(link.part(np.arange(count[each.source]), np.arange(count[each.target])))
         else:
             links.append(link)
     return Candidates(
         problem, option, of, options.cost[option], options.time[option], options.share[option],
         options.weight_key[option], options.weight_share[option], devices, used, capacity,
-        coupling_forest(problem, coupled), tuple(links), tuple((each.source, each.target) for each in coupled),
+        forest, way, tuple(links), between,
         TimeRows(problem, coupled) if rows is None else rows,
     )  # fmt: skip
+
+
+def _as_table(order: Reduction, coupling: int, cells: int) -> bool:
+    return cells <= _TABLE_CELLS or coupling in order.tabled
 
 
 def table_cells(problem: Problem, mask: Bools | None = None) -> int:
@@ -190,11 +213,16 @@ def _slices(count: Sequence[int]) -> tuple[slice, ...]:
     return tuple(slice(stop - n, stop) for stop, n in zip(stops, count, strict=True))
 
 
-def _devices(topology: Topology) -> tuple[Ints, Ints]:
-    """Devices in use, and (K, S) their places among these, padded with their number, for every site."""
-    used, place = np.unique(topology.device_index, return_inverse=True)
-    width = topology.width
-    padded = np.full((int(width.max()), topology.S), len(used))
-    site = np.repeat(np.arange(topology.S), width)
-    padded[np.arange(len(site)) - topology.device_ptr[site], site] = place
-    return used, padded
+def _devices(topology: Topology, site: Ints) -> tuple[Ints, Ints]:
+    """Devices in use on sites (n,), and (K, n) the places of each site's among these, padded with their number."""
+    width = topology.width[site]
+    padded = np.full((int(width.max(initial=0)), len(site)), topology.D)
+    for k in range(len(padded)):
+        wide = np.flatnonzero(width > k)
+        padded[k, wide] = topology.device_index[topology.device_ptr[site[wide]] + k]
+    taken = np.zeros(topology.D + 1, dtype=np.bool_)
+    taken[padded] = True
+    used = np.flatnonzero(taken[:-1])
+    place = np.full(topology.D + 1, len(used))
+    place[used] = np.arange(len(used))
+    return used, place[padded]

@@ -13,35 +13,43 @@ from iegopt.problem.transfer import cost_ticks, time_ticks
 from iegopt.solvers.exact.couplings import Coupling, broken_pairs, broken_per_level
 from iegopt.solvers.exact.links import LevelLink, Link, TableLink
 from iegopt.solvers.exact.messages import UNREACHABLE
-from iegopt.solvers.exact.pair_costs import PairCosts
+from iegopt.solvers.exact.pair_costs import PairCosts, sharing
 from iegopt.solvers.exact.site_tree import SiteTree
 
-__all__ = ["Ends", "coupled_link", "follows_tree", "tree_shaped"]
+__all__ = ["Ends", "TreePart", "coupled_link", "follows_tree", "tree_shaped"]
 
 Ints = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)
 class Ends:
-    """Options of one end: their numbers in the problem, tree positions, sites among those in use, devices, memory.
+    """Options of one end: their numbers in the problem, tree positions, devices, memory.
 
-    ``most`` is what an option takes where it brings its shared weights, ``least`` where they are there already.
+    ``least`` is what an option takes where its shared weights are there already, ``weight`` what these take.
     """
 
     option: Ints
     position: Ints
-    site: Ints
     devices: Ints
     least: Ints
     weight: Ints
     key: Ints
 
     @classmethod
-    def of(cls, problem: Problem, option: Ints, position: Ints, site: Ints, devices: Ints) -> Ends:
+    def of(cls, problem: Problem, option: Ints, position: Ints, devices: Ints) -> Ends:
         options = problem.options
         key = options.weight_key[option]
         weight = np.where(key >= 0, options.weight_share[option], 0)
-        return cls(option, position, site, devices, options.share[option], weight, key)
+        return cls(option, position, devices, options.share[option], weight, key)
+
+
+@dataclass(frozen=True, eq=False)
+class TreePart:
+    """The topology of the sites in use, its tree, and per site the memory of the least of its devices."""
+
+    topology: Topology
+    tree: SiteTree
+    tightest: Ints
 
 
 def tree_shaped(topology: Topology) -> bool:
@@ -58,54 +66,56 @@ def follows_tree(problem: Problem, coupling: Coupling) -> bool:
 def coupled_link(
     problem: Problem,
     coupling: Coupling,
-    tree: SiteTree | None,
-    topology: Topology,
+    part: TreePart | None,
     source: Ends,
     target: Ends,
-    tightest: Ints,
+    capacity: Ints,
     pairs: PairCosts,
 ) -> Link | None:
     """The link between options of a coupling's stages; ``None`` where no pair costs or takes anything.
 
     Parameters
     ----------
-    topology, tree
-        Of the sites in use; no tree where measured pairs take its place.
-    tightest
-        Memory of the least device of every such site.
-    pairs
-        Costs of pairs of options on these sites.
+    part
+        The tree of the sites in use, where links may follow one.
+    capacity (D + 1,)
+        By the numbers of ``Ends.devices``, the last without a limit.
     """
     edge, timed = coupling.edge, problem.has_path_limits
     if edge is not None and problem.edges.weight[edge] == 0 and not timed and not coupling.rules:
         return None
-    if tree is not None and tree_shaped(topology) and follows_tree(problem, coupling):
-        apart = np.zeros(tree.S, dtype=np.bool_)
-        apart[tree.position] = _together(tree.S, source, target)[tree.position] > tightest
-        return _level_link(problem, coupling, tree, topology, source, target, apart)
-    shape = len(source.option), len(target.option)
-    time, cost = np.zeros(shape, dtype=np.int64), np.zeros(shape, dtype=np.int64)
-    if edge is not None:
-        time, cost = pairs.ticks(edge, source.option, target.option, (source.site, target.site))
+    if part is not None and follows_tree(problem, coupling):
+        apart = np.zeros(part.tree.S, dtype=np.bool_)
+        apart[part.tree.position] = _together(part.tree.S, source, target)[part.tree.position] > part.tightest
+        return _level_link(problem, coupling, part, source, target, apart)
+    if edge is None:
+        cost = np.zeros((len(source.option), len(target.option)), dtype=np.int64)
+        time = cost
+    else:
+        time, cost = pairs.ticks(edge, source.option, target.option)
     site = problem.options.site
     for rule, ticks in coupling.rules:
-        cost = cost + np.where(broken_pairs(problem, rule, site[source.option], site[target.option]), ticks, 0)
-    equal = (source.key[:, None] == target.key[None, :]) & (source.key >= 0)[:, None]
-    need = (source.least + source.weight)[:, None] + (target.least + target.weight)[None, :]
-    need = need - np.where(equal, target.weight[None, :], 0)
-    clash = need > pairs.common(source.site, target.site)
-    return TableLink(np.where(clash, UNREACHABLE, np.minimum(cost, UNREACHABLE)), time if timed else None)
+        broken = broken_pairs(problem, rule, site[source.option], site[target.option])
+        cost = np.minimum(cost + np.where(broken, ticks, 0), UNREACHABLE)
+    a, b, device = sharing(source.devices, target.devices, len(capacity) - 1)
+    need = (source.least + source.weight)[a] + (target.least + target.weight)[b]
+    need -= np.where((source.key[a] == target.key[b]) & (source.key[a] >= 0), target.weight[b], 0)
+    clash = need > capacity[device]
+    if clash.any():
+        cost = cost.copy()
+        cost[a[clash], b[clash]] = UNREACHABLE
+    return TableLink(cost, time if timed else None)
 
 
 def _level_link(
     problem: Problem,
     coupling: Coupling,
-    tree: SiteTree,
-    topology: Topology,
+    part: TreePart,
     source: Ends,
     target: Ends,
     apart: npt.NDArray[np.bool_],
 ) -> LevelLink:
+    tree = part.tree
     costs: list[Ints] = [np.zeros(len(level.latency), dtype=np.int64) for level in tree.levels]
     times = costs
     home = 0
@@ -115,7 +125,7 @@ def _level_link(
         costs = [cost_ticks(problem, coupling.edge, each) for each in seconds]
         times = [time_ticks(each) for each in seconds]
     for rule, ticks in coupling.rules:
-        broken, at_home = broken_per_level(topology, tree, rule)
+        broken, at_home = broken_per_level(part.topology, tree, rule)
         costs = [np.minimum(cost + ticks * b, UNREACHABLE) for cost, b in zip(costs, broken, strict=True)]
         home = min(home + ticks * at_home, UNREACHABLE)
     levels = tuple(times) if problem.has_path_limits else None

@@ -65,6 +65,9 @@ class Link(Protocol):
     def of_node(self, node: int) -> Link:
         """The link at the rate of one node, for ``rows`` of many options at once."""
 
+    def whole(self) -> Ints:
+        """(options of the source, options of the target, B or 1) what every pair costs."""
+
 
 class TableLink:
     """All pairs: ``table`` (options of the source, options of the target) ticks of cost, ``time`` of time.
@@ -110,6 +113,9 @@ class TableLink:
     def of_node(self, node: int) -> Link:
         return self
 
+    def whole(self) -> Ints:
+        return self.table[:, :, None]
+
 
 class _RatedTable:
     """A table with a price on time, (B,) per node; worked out for every use where it would be large."""
@@ -154,6 +160,9 @@ class _RatedTable:
 
     def of_node(self, node: int) -> Link:
         return TableLink(self._priced(self.rate[node : node + 1])[:, :, 0])
+
+    def whole(self) -> Ints:
+        return self.priced
 
 
 @dataclass(frozen=True, eq=False)
@@ -253,6 +262,12 @@ class LevelLink:
         if self._by_link.ndim == 1:
             return self
         return dataclasses.replace(self, costs=tuple(cost[:, node] for cost in self.costs))
+
+    def whole(self) -> Ints:
+        by_link = self._by_link if self._by_link.ndim == 2 else self._by_link[:, None]
+        table = by_link[self.tree.meeting(self.source[:, None], self.target[None, :])]
+        table[(self.source[:, None] == self.target[None, :]) & self.apart[self.source][:, None]] = UNREACHABLE
+        return np.asarray(table)
 
     def part(self, source: Ints, target: Ints) -> TableLink:
         """The table of some options of either end."""

@@ -16,7 +16,7 @@ from iegopt.solvers.exact.branching import Branching, propagate
 from iegopt.solvers.exact.candidates import Candidates
 from iegopt.solvers.exact.in_time import in_time
 from iegopt.solvers.exact.messages import UNREACHABLE
-from iegopt.solvers.exact.priced_plans import offer_plans_of, search_beams
+from iegopt.solvers.exact.priced_plans import offer_plans_of, search_beam
 from iegopt.solvers.exact.pricing import Priced, Pricing
 
 __all__ = ["OpenNodes"]
@@ -31,8 +31,8 @@ _BATCH, _BATCH_CELLS = 32, 60_000
 """Nodes at a time, and nodes · options at a time."""
 _BATCH_SHARE, _PACE = 0.3, 1e-5
 """Share of the time left for a batch, and seconds per node · option before any was measured."""
-_WIDTHS = (24,)
-"""Widths of the beams of a node."""
+_WIDTH = 24
+"""Of the beam of the node that is the least bounded."""
 
 
 @dataclass(order=True)
@@ -166,7 +166,7 @@ class OpenNodes:
         price = np.stack([node.price for _, node in jobs], axis=-1)
         split = [
             np.stack([node.split[i][union[self._source(i)]] for _, node in jobs], axis=-1)
-            for i in range(len(c.forest.dropped))
+            for i in range(len(c.reduction.dropped))
         ]
         toll = np.concatenate([c.rows.padded(node.toll[:, None]) for _, node in jobs], axis=1)
         pricing = Pricing(c, keep[union], price, split, toll)
@@ -179,7 +179,7 @@ class OpenNodes:
         if alive.size and not late():
             column = int(alive[priced.bound[alive].argmin()])
             left = keep[union, column]
-            found = search_beams(c, priced, column, left, _WIDTHS, self._best, late)
+            found = search_beam(c, priced, column, left, _WIDTH, self._best, whole)
             priced.bound[column] = max(int(priced.bound[column]), found)
         n = len(union)
         for b, (left, node) in enumerate(jobs):
@@ -216,4 +216,4 @@ class OpenNodes:
     def _source(self, i: int) -> slice:
         """Options of the source of the i-th edge that closes a cycle."""
         c = self._c
-        return c.of[c.ends[c.forest.dropped[i]][0]]
+        return c.of[c.ends[c.reduction.dropped[i]][0]]

@@ -1,9 +1,9 @@
 """Costs between all pairs of some options, for edges that are stated as tables.
 
 What a pair pays depends on the link where the two sites meet and on whether both are gangs of one width (plus, with
-overlap, on the option of the source). So pairs of sites get a number each, once for all edges, and an edge looks its
-ticks up by that number. Bit-equal to ``problem.transfer.edge_ticks``, which prices what has no tree: a matrix of
-measured pairs.
+overlap, on the option of the source). So a pair gets a number, and an edge looks its ticks up by that. Groups are
+nested: the level at which two sites meet is the number of levels at which their groups differ. Bit-equal to
+``problem.transfer.edge_ticks``, which prices what has no tree: a matrix of measured pairs.
 """
 
 from __future__ import annotations
@@ -11,101 +11,92 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from iegopt.problem.arrays import NO_LIMIT, Problem
-from iegopt.problem.topology import Topology
+from iegopt.problem.arrays import Problem
 from iegopt.problem.transfer import cost_ticks, edge_ticks, time_ticks
-from iegopt.solvers.exact.site_tree import SiteTree
+from iegopt.solvers.exact.tree_index import tree_index
 
-__all__ = ["PairCosts"]
+__all__ = ["PairCosts", "sharing"]
 
 Ints = npt.NDArray[np.int64]
-Codes = npt.NDArray[np.int32]
-
-_MOST_KEPT = 2048
-"""Sites up to which the numbers of all pairs are kept."""
 
 
 class PairCosts:
-    """Tables between options of a problem.
+    """Tables between options of a problem."""
 
-    Parameters
-    ----------
-    part, tree
-        The topology of the sites in use, and its tree; ``None`` under a matrix of measured pairs.
-    devices (K, S), capacity (D + 1,)
-        Devices of every site, padded with the last, which has no limit.
-    """
+    def __init__(self, problem: Problem) -> None:
+        self.problem = problem
+        topology = problem.topology
+        self._measured = topology.pair_latency is not None
+        if self._measured:
+            return
+        tree = tree_index(topology)
+        self._group = [level.of_site[tree.position] for level in tree.levels[:-1]]
+        """Per level but the widest, which joins all, the group (S,) of every site."""
+        self._uniform = all(len(level.latency) == 1 for level in tree.levels)
+        one = [np.zeros(topology.S, dtype=np.int64)]
+        own = [level.of_site[tree.position] if len(level.latency) > 1 else one[0] for level in tree.levels]
+        self._first = np.array([0, *(1 + offset for offset in tree.offsets[:-1])])
+        self._own = np.stack(one + own)
+        width = topology.shard_width
+        self._widths = np.unique(np.append(width, 1))
+        self._class = np.searchsorted(self._widths, width).astype(np.int8)
+        latency, rate = (np.append(0.0, each) for each in (tree.latency, tree.seconds_per_byte))
+        self._latency, self._rate = (np.repeat(x, len(self._widths)) for x in (latency, rate))
+        self._k = np.tile(self._widths, len(latency))
 
-    def __init__(self, problem: Problem, part: Topology, tree: SiteTree | None, devices: Ints, capacity: Ints) -> None:
-        self.problem, self._topology, self._tree = problem, part, tree
-        self._devices, self._capacity = devices, capacity
-        self._all: tuple[Codes | None, Ints] | None = None
-        if tree is not None:
-            latency = np.concatenate([np.zeros(1), *(level.latency for level in tree.levels)])
-            rate = np.concatenate([np.zeros(1), *(level.seconds_per_byte for level in tree.levels)])
-            width = part.shard_width
-            self._widths = np.unique(np.append(width, 1))
-            self._class = np.searchsorted(self._widths, width)
-            self._latency, self._rate = (np.repeat(x, len(self._widths)) for x in (latency, rate))
-            self._k = np.tile(self._widths, len(latency))
-
-    def ticks(self, edge: int, source: Ints, target: Ints, sites: tuple[Ints, Ints]) -> tuple[Ints, Ints]:
+    def ticks(self, edge: int, source: Ints, target: Ints) -> tuple[Ints, Ints]:
         """(a, b) ticks of time and of cost between options of an edge's source and target.
 
         Parameters
         ----------
-        source, target, sites
-            Indices into the O arrays; of both, places among the sites in use.
+        source, target
+            Indices into the O arrays.
         """
-        codes = self._pairs(*sites)[0]
-        if codes is None:
+        if self._measured:
             return edge_ticks(self.problem, edge, source[:, None], target[None, :])
-        edges = self.problem.edges
+        edges, site = self.problem.edges, self.problem.options.site
+        codes = self._codes(site[source], site[target])
         home = np.arange(len(self._k)) < len(self._widths)
         size = edges.bytes[edge] / self._k
         raw = np.where(home, 0.0, self._latency + size * self._rate)
         hidden = edges.hidden[edge]
         if hidden is None:
-            return time_ticks(raw)[codes], cost_ticks(self.problem, edge, raw)[codes]
+            cost = cost_ticks(self.problem, edge, raw).take(codes)
+            return (time_ticks(raw).take(codes) if self.problem.has_path_limits else cost), cost
         least = np.where(home, 0.0, self._latency + np.minimum(edges.chunk[edge] / self._k, size) * self._rate)
         hides = hidden[source - self.problem.options.ptr[edges.source[edge]]]
         seconds = raw[codes]
         seconds = np.where(seconds > 0, np.maximum(seconds - hides[:, None], least[codes]), 0.0)
         return time_ticks(seconds), cost_ticks(self.problem, edge, seconds)
 
-    def common(self, source: Ints, target: Ints) -> Ints:
-        """(a, b) the least capacity among the devices that two sites in use share, else ``NO_LIMIT``."""
-        return self._pairs(source, target)[1]
-
-    def _pairs(self, a: Ints, b: Ints) -> tuple[Codes | None, Ints]:
-        """Numbers of pairs, and ``common``."""
-        S = self._topology.S
-        if S > _MOST_KEPT:
-            return self._codes(a, b), self._common(a, b)
-        if self._all is None:
-            every = np.arange(S)
-            self._all = self._codes(every, every), self._common(every, every)
-        codes, common = self._all
-        at = np.ix_(a, b)
-        return None if codes is None else codes[at], common[at]
-
-    def _codes(self, a: Ints, b: Ints) -> Codes | None:
-        if self._tree is None:
-            return None
-        codes = self._tree.meeting(self._tree.position[a][:, None], self._tree.position[b][None, :]).astype(np.int32)
+    def _codes(self, a: Ints, b: Ints) -> npt.NDArray[np.intp]:
+        """(a, b) numbers of the links over which sites meet, 0 at home, and of the widths that both have in common."""
+        level = (a[:, None] != b[None, :]).view(np.int8)
+        for group in self._group:
+            level = level + (group[a][:, None] != group[b][None, :])
+        codes: npt.NDArray[np.intp] = level.astype(np.intp)
+        if not self._uniform:
+            codes = self._first[codes] + self._own[codes, a[:, None]]
         if len(self._widths) > 1:
             mine, theirs = self._class[a], self._class[b]
-            codes = codes * len(self._widths) + np.where(mine[:, None] == theirs[None, :], mine[:, None], 0)
-        return np.asarray(codes, dtype=np.int32)
+            codes *= len(self._widths)
+            codes += (mine[:, None] == theirs[None, :]) * mine[:, None]
+        return codes
 
-    def _common(self, a: Ints, b: Ints) -> Ints:
-        common = np.full((len(a), len(b)), NO_LIMIT)
-        near, far = self._devices[:, a].ravel(), self._devices[:, b].ravel()
-        order = np.argsort(far, kind="stable")
-        first, stop = (np.searchsorted(far[order], near, side=side) for side in ("left", "right"))
-        count = np.where(near < len(self._capacity) - 1, stop - first, 0)
-        pair = np.repeat(np.arange(len(near)), count)
-        within = np.arange(len(pair)) - np.repeat(np.cumsum(count) - count, count)
-        other = order[first[pair] + within]
-        np.minimum.at(common, (pair % len(a), other % len(b)), self._capacity[near[pair]])
-        return common
+
+def sharing(near: Ints, far: Ints, none: int) -> tuple[Ints, Ints, Ints]:
+    """(P,) options of the near and of the far end, and a device that both use; again for every further device.
+
+    Parameters
+    ----------
+    near, far
+        (K, a) and (K, b) devices of options, padded with ``none``.
+    """
+    order = np.argsort(far, axis=None, kind="stable")
+    sorted_far, devices = far.ravel()[order], near.ravel()
+    first, stop = (np.searchsorted(sorted_far, devices, side=side) for side in ("left", "right"))
+    count = np.where(devices < none, stop - first, 0)
+    pair = np.repeat(np.arange(len(devices)), count)
+    within = np.arange(len(pair)) - np.repeat(np.cumsum(count) - count, count)
+    other = order[first[pair] + within]
+    return pair % near.shape[1], other % far.shape[1], devices[pair]

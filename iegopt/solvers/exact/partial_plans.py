@@ -16,12 +16,18 @@ from iegopt.problem.arrays import Affinity
 from iegopt.problem.hashing import hash_factors
 from iegopt.solvers.exact.candidates import Candidates
 from iegopt.solvers.exact.couplings import pairs_of
-from iegopt.solvers.exact.relaxation import Forest
+from iegopt.solvers.exact.reduction import Reduction
 
-__all__ = ["Course", "Memory", "course", "first_of_equals", "rest_of_penalty"]
+__all__ = ["Course", "Memory", "course", "rest_of_penalty", "undominated"]
 
 Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
+
+_MANY, _FEW_COMPARED, _COMPARED, _SUMS = 200, 2, 16, 3
+"""Plans that are many; with how many next cheaper ones each of few and of many is compared; and the sums over free
+memory by which it is first.
+"""
 
 
 @dataclass(frozen=True)
@@ -32,8 +38,9 @@ class Course:
     ----------
     order
         Stages.
-    closing
-        Per place in the order the edges (edge, other end) that close a cycle there.
+    joining, closing
+        Per place in the order the couplings (coupling, other end) that lead to stages before: those that the bound of
+        the node knows in full, and those that are split.
     rules
         Per place the preferred affinities of over two stages whose last stands there, by their place in the problem.
     ahead
@@ -41,6 +48,7 @@ class Course:
     """
 
     order: tuple[int, ...]
+    joining: tuple[tuple[tuple[int, int], ...], ...]
     closing: tuple[tuple[tuple[int, int], ...], ...]
     rules: tuple[tuple[int, ...], ...]
     ahead: tuple[tuple[int, ...], ...]
@@ -49,30 +57,33 @@ class Course:
 def course(c: Candidates) -> Course:
     """An order in which few stages are ahead at any time."""
     rules = tuple(() if rule.required else tuple(set(rule.stages)) for rule in c.problem.affinities)
-    return _course(c.forest, c.ends, rules, _sharing(c))
+    return _course(c.reduction, c.ends, rules, _sharing(c))
 
 
 @lru_cache(maxsize=64)
 def _course(
-    forest: Forest, ends: tuple[tuple[int, int], ...], rules: tuple[tuple[int, ...], ...], sharing: tuple[int, ...]
+    reduction: Reduction,
+    ends: tuple[tuple[int, int], ...],
+    rules: tuple[tuple[int, ...], ...],
+    sharing: tuple[int, ...],
 ) -> Course:
-    V = len(forest.order)
+    V = len(reduction.order)
     needs: list[set[int]] = [set() for _ in range(V)]  # stages that look at a stage, or are looked at
-    tree = [(forest.parent[v], v) for v in range(V) if forest.parent[v] >= 0]
-    for group in (*tree, *(ends[e] for e in forest.dropped), *rules, sharing):
+    below = [(*parents, v) for v, parents in enumerate(reduction.parents)]
+    for group in (*below, *(ends[e] for e in reduction.dropped), *rules, sharing):
         for v in group:
             needs[v].update(set(group) - {v})
     place: dict[int, int] = {}
-    open_stages = {v for v in range(V) if forest.parent[v] < 0}
+    open_stages = {v for v in range(V) if not reduction.parents[v]}
     while open_stages:
         # The stage after which the fewest placed ones still wait for another.
         waiting = {v: sum(bool(needs[w] - place.keys() - {v}) for w in (*place, v)) for v in open_stages}
         v = min(open_stages, key=lambda v: (waiting[v], v))
         place[v] = len(place)
         open_stages.remove(v)
-        open_stages.update(w for w in range(V) if forest.parent[w] == v)
+        open_stages.update(w for w in range(V) if w not in place and place.keys() >= set(reduction.parents[w]))
     closing: list[list[tuple[int, int]]] = [[] for _ in range(V)]
-    for e in forest.dropped:
+    for e in reduction.dropped:
         first, last = sorted(ends[e], key=place.__getitem__)
         closing[place[last]].append((e, first))
     ending: list[list[int]] = [[] for _ in range(V)]
@@ -81,7 +92,11 @@ def _course(
             ending[max(place[v] for v in stages)].append(i)
     order = tuple(place)
     ahead = [tuple(v for v in order[: i + 1] if needs[v] - set(order[: i + 1])) for i in range(V)]
-    return Course(order, tuple(map(tuple, closing)), tuple(map(tuple, ending)), tuple(ahead))
+    joining = [
+        tuple((e, p) for p, own in zip(reduction.parents[v], reduction.couplings[v], strict=True) for e in own)
+        for v in order
+    ]
+    return Course(order, tuple(joining), tuple(map(tuple, closing)), tuple(map(tuple, ending)), tuple(ahead))
 
 
 def _sharing(c: Candidates) -> tuple[int, ...]:
@@ -135,22 +150,22 @@ class Memory:
                     new = new & (self._key[self._c.of[w]][chosen[:, w]][:, None] != self._key[part][None, :])
         return np.asarray(share[None, :] + np.where(new, self._weight[part], 0))
 
-    def fits(self, free: Ints, need: Ints, stage: int, among: Bools) -> Bools:
-        """``among`` (N, m), less what does not fit."""
+    def fits(self, free: Ints, taken: Ints, plan: Ints, option: Ints, stage: int) -> Bools:
+        """(P,) whether ``taken`` (P,) fits where partial plans ``plan`` (P,) of N take ``option`` (P,) each."""
+        fits = np.ones(len(plan), dtype=np.bool_)
         if self._any:
             last = free.shape[1] - 1
             for columns in self._column[:, self._c.of[stage]]:
-                at = np.flatnonzero(columns < last)
-                if at.size:
-                    among[:, at] &= free[:, columns[at]] >= need[:, at]
-        return among
+                column = columns[option]
+                at = np.flatnonzero(column < last)
+                fits[at] &= free[plan[at], column[at]] >= taken[at]
+        return fits
 
-    def take(self, free: Ints, need: Ints, plan: Ints, option: Ints, place: int, stage: int) -> Ints:
-        """(N', devices + 1) what is free after partial plans ``plan`` (N',) take ``option`` (N',) each."""
+    def take(self, free: Ints, taken: Ints, plan: Ints, option: Ints, place: int, stage: int) -> Ints:
+        """(P, devices + 1) what is free after that."""
         free = free[plan]
         if not self._any:
             return free
-        taken = need[0, option] if len(need) == 1 else need[plan, option]
         rows = np.arange(len(plan))
         for columns in self._column[:, self._c.of[stage]]:
             free[rows, columns[option]] -= taken
@@ -174,17 +189,42 @@ def rest_of_penalty(c: Candidates, rule: Affinity, chosen: Ints, stage: int) -> 
     return np.where(broken, rule.penalty, 0) - charged
 
 
-def first_of_equals(rows: Ints, score: Ints) -> Ints:
-    """Of equal rows (N, K) the one of the lowest score: their indices.
+def undominated(ahead: Ints, free: Ints, spent: Ints) -> tuple[Ints, Ints, Ints]:
+    """Of plans with equal rows ``ahead`` (N, K), those that none of a few cheaper ones leaves no memory to gain on.
 
+    Parameters
+    ----------
+    free (N, F), spent (N,)
+        Free memory of devices, and cost so far.
+
+    Returns
+    -------
+    Their indices, equal rows next to each other; the group of every one of them, and the first of every group.
     Rows are sorted by a hash and compared in full to the one before.
     """
-    if not rows.shape[1]:
-        return np.array([score.argmin()])
-    with np.errstate(over="ignore"):
-        mixed = (rows * hash_factors(rows.shape[1])).sum(axis=1)
-    by = np.lexsort([score, mixed])
-    ordered = rows[by]
+    if len(spent) == 1:
+        one = np.zeros(1, dtype=np.int64)
+        return one, one, one
+    many = len(spent) > _MANY
+    sums = _sums(free.shape[1]) @ free.T if many else free.sum(axis=1)[None]
+    by = np.lexsort([-sums[0], spent, ahead @ hash_factors(ahead.shape[1])])
+    ahead, each = ahead[by], np.arange(len(by))
     new = np.ones(len(by), dtype=np.bool_)
-    new[1:] = (ordered[1:] != ordered[:-1]).any(axis=1)
-    return np.asarray(by[new])
+    new[1:] = (ahead[1:] != ahead[:-1]).any(axis=1)
+    rank = each - np.maximum.accumulate(np.where(new, each, 0))
+    kept = np.ones(len(by), dtype=np.bool_)
+    for step in range(1, min(int(rank.max()), _COMPARED if many else _FEW_COMPARED) + 1):
+        left = np.flatnonzero((rank >= step) & kept)
+        # Only where all sums are no less can all devices have no less free.
+        for room in sums if many else ():
+            left = left[room[by[left - step]] >= room[by[left]]]
+        kept[left[(free[by[left - step]] >= free[by[left]]).all(axis=1)]] = False
+    return by[kept], (np.cumsum(new) - 1)[kept], np.flatnonzero(new[kept])
+
+
+@lru_cache(maxsize=64)
+def _sums(devices: int) -> Floats:
+    """(sums, devices) weights of sums over devices: all alike, then by chance."""
+    weights = np.random.default_rng(0).random((_SUMS, devices))
+    weights[0] = 1.0
+    return weights

@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import numpy as np
 import numpy.typing as npt
 
+from iegopt.solvers.clock import Clock
 from iegopt.solvers.exact.beam import beam
 from iegopt.solvers.exact.best_plan import BestPlan
 from iegopt.solvers.exact.candidates import Candidates
-from iegopt.solvers.exact.messages import UNREACHABLE
 from iegopt.solvers.exact.pricing import Priced
 
-__all__ = ["offer_plans_of", "search_beams"]
+__all__ = ["offer_plans_of", "search_beam"]
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 
-_CELLS = 200_000
-"""Cells of a beam."""
+_NARROW, _CELLS, _WIDE_CELLS = 2_000, 200_000, 2_000_000
+"""Cells of beams up to a width, and of wider ones."""
+_LEAST_WIDTH, _WIDTH_PER_SECOND = 16, 200_000
+"""Width of a beam at least, and per second left: so that a stage takes little of that."""
 _PRICED_PLANS = 20
 """Plans of a beam that are priced in full."""
 
@@ -34,34 +36,25 @@ def offer_plans_of(c: Candidates, best: BestPlan) -> Callable[[Ints], None]:
     return take
 
 
-def search_beams(
-    c: Candidates,
-    priced: Priced,
-    column: int,
-    keep: Bools,
-    widths: Sequence[int],
-    best: BestPlan,
-    late: Callable[[], bool],
+def search_beam(
+    c: Candidates, priced: Priced, column: int, keep: Bools, width: int, best: BestPlan, clock: Clock
 ) -> int:
-    """Offer the plans of beams, ever wider; a bound on every plan of the node, at least ``upper`` where it is solved.
+    """Offer the plans of a beam; a bound on every plan of the node, at least ``upper`` where it is solved.
 
     Parameters
     ----------
     column, keep (n,)
         The node: its column in ``priced`` and its options.
-    late
-        Whether time is up.
+    width
+        Where the time left allows it.
     """
-    bound = -UNREACHABLE
-    for width in widths:
-        found = beam(c, priced, column, keep, best.upper, width, _CELLS)
-        without = found.bound
-        for i, (plan, value) in enumerate(zip(found.plans, found.value.tolist(), strict=True)):
-            if i == _PRICED_PLANS:
-                without = min(without, value)
-            if i == _PRICED_PLANS or value >= best.upper or best.offer(c.option[plan]):
-                break
-        bound = max(bound, without)
-        if bound >= best.upper or late():
+    width = int(min(width, max(_LEAST_WIDTH, clock.left * _WIDTH_PER_SECOND)))
+    cells = _CELLS if width <= _NARROW else _WIDE_CELLS
+    found = beam(c, priced, column, keep, best.upper, width, cells, clock)
+    bound = found.bound
+    for i, (plan, value) in enumerate(zip(found.plans, found.value.tolist(), strict=True)):
+        if i == _PRICED_PLANS:
+            return min(bound, int(value))
+        if value >= best.upper or best.offer(c.option[plan]):
             break
     return bound

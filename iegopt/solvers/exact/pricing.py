@@ -6,9 +6,9 @@ own (``time_rows.py``). With both,
 
     bound(λ) = min over plans of [ cost + prices ] − Σ_d ⌈λ_d⌉ − ⌈Σ_r λ_r · limit_r⌉
 
-holds for every λ. The minimum goes by messages over a spanning forest, in which two neighbours that do not fit on a
-device together may not share it (``links.py``). An edge (u, v) that closes a cycle is split over its ends: with any
-function A over the options of u,
+holds for every λ. The minimum goes by messages (``sweeps.py``), in which two neighbours that do not fit on a device
+together may not share it (``links.py``). An edge (u, v) of a cycle that these do not close (``reduction.py``) is split
+over its ends: with any function A over the options of u,
 
     c(a, b) ≥ A(a) + B(b)        B(b) = min over a of [ c(a, b) − A(a) ]
 
@@ -28,9 +28,10 @@ import numpy.typing as npt
 from iegopt.solvers.exact.candidates import Candidates
 from iegopt.solvers.exact.links import Link
 from iegopt.solvers.exact.messages import UNREACHABLE
+from iegopt.solvers.exact.sweeps import Passed, beliefs, choose, pass_up
 from iegopt.solvers.exact.weights import node_weights
 
-__all__ = ["Passed", "Priced", "Pricing", "no_split", "split_rows"]
+__all__ = ["Priced", "Pricing", "no_split", "split_rows"]
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -46,23 +47,6 @@ _FARTHEST = 0.05
 _SPLIT_EVERY = 3
 _SLACK_TAKEN = 0.1
 """Share of the slack at an end that an edge that closes a cycle takes over."""
-
-
-@dataclass(frozen=True, eq=False)
-class Passed:
-    """Messages of one evaluation: per stage (options, B) θ with all that came from below, and what it sent up.
-
-    ``links`` are those of the candidates with the prices on time of every node.
-    """
-
-    upward: tuple[Ints, ...]
-    sent: tuple[Ints | None, ...]
-    links: tuple[Link | None, ...]
-
-    def link(self, coupling: int) -> Link:
-        link = self.links[coupling]
-        assert link is not None
-        return link
 
 
 @dataclass(frozen=True, eq=False)
@@ -191,7 +175,7 @@ class Pricing:
         self.price, self.toll, self.split = at_best[0], rows.padded(at_best[1]), at_best[2]
         self._shifted = None
         passed = self._up()
-        marginals = np.minimum(self._marginals(passed) - self._rent(), UNREACHABLE)
+        marginals = np.minimum(beliefs(passed) - self._rent(), UNREACHABLE)
         return Priced(best, self.price, self.toll, tuple(self.split), marginals, mass, passed)
 
     def bounds(self) -> Ints:
@@ -202,7 +186,7 @@ class Pricing:
         """(n, B) what the edges that close cycles add to both their ends."""
         shift = np.zeros_like(self._base)
         c = self.c
-        for e, part in zip(c.forest.dropped, self.split, strict=True):
+        for e, part in zip(c.reduction.dropped, self.split, strict=True):
             u, v = (c.of[stage] for stage in c.ends[e])
             shift[u] += part
             shift[v] = np.minimum(shift[v] + self._rest(e, part), UNREACHABLE)
@@ -218,10 +202,10 @@ class Pricing:
     def _resplit(self, passed: Passed, bound: Ints, room: Floats, towards_target: bool) -> None:
         """Let every edge that closes a cycle take over slack of one end."""
         c = self.c
-        slack = self._marginals(passed) - self._rent() - bound
+        slack = beliefs(passed) - self._rent() - bound
         slack = np.minimum(np.maximum(slack, 0), room.astype(np.int64))
         taken = (slack * _SLACK_TAKEN).astype(np.int64)
-        for i, e in enumerate(c.forest.dropped):
+        for i, e in enumerate(c.reduction.dropped):
             u, v = (c.of[stage] for stage in c.ends[e])
             if towards_target:
                 self.split[i] = self.split[i] - taken[u]
@@ -245,33 +229,12 @@ class Pricing:
         for devices, weight in zip(c.devices, self._weight, strict=True):
             theta += (self.price[devices] * weight).astype(np.int64)
         np.minimum(theta, UNREACHABLE, out=theta)
-        upward = [theta[part] for part in c.of]
-        sent: list[Ints | None] = [None] * c.V
-        for v in reversed(c.forest.order):
-            parent, edge = c.forest.parent[v], c.forest.edge[v]
-            if parent >= 0:
-                link = self._links[edge]
-                assert link is not None
-                message = link.send(upward[v], c.ends[edge][0] == v)
-                sent[v] = message
-                upward[parent] = np.minimum(upward[parent] + message, UNREACHABLE)
-        return Passed(tuple(upward), tuple(sent), self._links)
+        return pass_up(c, self._links, theta)
 
     def _down(self, passed: Passed) -> tuple[Ints, Ints]:
         """Bounds (B,) and the relaxed plans (V, B), as candidate indices."""
-        c = self.c
-        bound = -self._rent()
-        chosen = np.zeros((c.V, self.B), dtype=np.int64)
-        for v in c.forest.order:
-            parent, edge = c.forest.parent[v], c.forest.edge[v]
-            value = passed.upward[v]
-            if parent < 0:
-                chosen[v] = value.argmin(axis=0)
-                bound += value[chosen[v], self._nodes]
-            else:
-                rows = passed.link(edge).rows(chosen[parent], c.ends[edge][0] == parent)
-                chosen[v] = (value.T + rows).argmin(axis=1)
-        return bound, chosen + self._starts[:, None]
+        least, chosen = choose(passed)
+        return least - self._rent(), chosen + self._starts[:, None]
 
     def _excess(self, chosen: Ints, bound: Ints, offer: Callable[[Ints], None]) -> tuple[Floats, Floats]:
         """The subgradient: (D + 1, B) weights of the relaxed plan on every device, less 1, and (R, B) excess of time.
@@ -280,11 +243,10 @@ class Pricing:
         """
         c = self.c
         shape = len(c.capacity), self.B
-        load, used = np.zeros(shape[0] * self.B), np.zeros(shape[0] * self.B)
-        for devices, weight in zip(c.devices, self._weight, strict=True):
-            cell = (devices[chosen] * self.B + self._nodes).ravel()
-            load += np.bincount(cell, weight[chosen, self._nodes].ravel(), len(load))
-            used += np.bincount(cell, c.share[chosen].ravel(), len(load))
+        cell = (c.devices[:, chosen] * self.B + self._nodes).ravel()
+        share = np.broadcast_to(c.share[chosen], (len(c.devices), *chosen.shape))
+        load = np.bincount(cell, self._weight[:, chosen, self._nodes].ravel(), shape[0] * self.B)
+        used = np.bincount(cell, share.ravel(), shape[0] * self.B)
         fits = (used.reshape(shape) <= c.capacity[:, None])[:-1].all(axis=0) & (bound < UNREACHABLE // 2)
         late = np.zeros((0, self.B))
         if c.rows.timed:
@@ -294,7 +256,7 @@ class Pricing:
             late = c.rows.excess(time, moved)
         for b in np.flatnonzero(fits).tolist():
             offer(chosen[:, b])
-        excess = load.reshape(shape) - 1.0
+        excess = np.asarray(load.reshape(shape) - 1.0, dtype=np.float64)
         excess[-1] = 0.0
         return excess, late
 
@@ -302,34 +264,21 @@ class Pricing:
         """(B,) Σ ⌈λ⌉, and a tick more per price against the rounding of floats."""
         return np.asarray((self.price + (self.price > 0)).sum(axis=0).astype(np.int64)) + self.c.rows.rent(self.toll)
 
-    def _marginals(self, passed: Passed) -> Ints:
-        """(n, B) least relaxed cost with prices of any plan through an option, before the rent is taken off."""
-        c = self.c
-        belief = list(passed.upward)
-        least: dict[int, Ints] = {}
-        root: dict[int, int] = {}
-        for v in c.forest.order:
-            parent, edge = c.forest.parent[v], c.forest.edge[v]
-            root[v] = v if parent < 0 else root[parent]
-            if parent < 0:
-                least[v] = belief[v].min(axis=0)
-                continue
-            up = passed.sent[v]
-            assert up is not None
-            rest = np.minimum(belief[parent] - up, UNREACHABLE)
-            down = passed.link(edge).send(rest, c.ends[edge][0] == parent)
-            belief[v] = np.minimum(belief[v] + down, UNREACHABLE)
-        total = np.sum([np.minimum(value, UNREACHABLE // len(least)) for value in least.values()], axis=0)
-        others = [total - least[root[v]] for v in range(c.V)]
-        return np.concatenate([np.minimum(belief[v] + others[v], UNREACHABLE) for v in range(c.V)])
-
 
 def no_split(candidates: Candidates, nodes: int) -> list[Ints]:
     """A = 0 for every edge that closes a cycle: all of it falls on its target."""
-    sources = [candidates.of[candidates.ends[e][0]] for e in candidates.forest.dropped]
+    sources = [candidates.of[candidates.ends[e][0]] for e in candidates.reduction.dropped]
     return [np.zeros((part.stop - part.start, nodes), dtype=np.int64) for part in sources]
 
 
-def split_rows(c: Candidates, split: Sequence[Ints], keep: Bools) -> tuple[Ints, ...]:
-    """The parts of a split that belong to the candidates in a mask."""
-    return tuple(part[keep[c.of[c.ends[e][0]]]] for e, part in zip(c.forest.dropped, split, strict=True))
+def split_rows(c: Candidates, split: Sequence[Ints], keep: Bools, part: Candidates) -> tuple[Ints, ...]:
+    """What a split means for ``part``, the candidates of ``c`` in a mask: nothing for edges that only that drops."""
+    known = dict(zip(c.reduction.dropped, split, strict=True))
+    nodes = split[0].shape[1] if split else 1
+    rows = []
+    for e in part.reduction.dropped:
+        source = c.of[c.ends[e][0]]
+        rows.append(
+            known[e][keep[source]] if e in known else np.zeros((int(keep[source].sum()), nodes), dtype=np.int64)
+        )
+    return tuple(rows)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -57,7 +58,6 @@ class TimeRows:
             if each.edge is not None:
                 into[each.target].append((each.source, i))
         self.into = tuple(map(tuple, into))
-        self._longest = _longest(problem)
         if problem.budget < NO_LIMIT:
             self.add(Row(tuple(problem.budget_stages), (), problem.budget, None))
 
@@ -91,8 +91,14 @@ class TimeRows:
     @property
     def most(self) -> Floats:
         """(R, 1) ticks per unit that a price may reach."""
+        if not self.rows:
+            return np.zeros((0, 1))
         terms = MOST_ROWS * max(1, self.problem.V + len(self.ends))
         return np.floor(_MOST_DUE / terms / np.maximum(self._longest / self.unit, 1 / _UNIT))[:, None]
+
+    @cached_property
+    def _longest(self) -> float:
+        return _longest(self.problem)
 
     def padded(self, toll: Floats) -> Floats:
         """(R, B) prices, 0 for the rows that came after ``toll`` (R', B) was set."""

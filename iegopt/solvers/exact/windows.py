@@ -45,7 +45,7 @@ def through_windows(c: Candidates, best: BestPlan, late: Callable[[], bool]) -> 
         left = propagate(c, keep)
         if left is None or int(left.sum()) == c.V:
             continue
-        part = c.restrict(left)
+        part = c.restrict(left, reorder=True)
         whole = np.ones((len(part.option), 1), dtype=np.bool_)
         pricing = Pricing(part, whole, np.zeros((len(part.capacity), 1)), no_split(part, 1))
         priced = pricing.run(lambda: best.upper, 1, 1.0, lambda chosen: None, lambda: False)
