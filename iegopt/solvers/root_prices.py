@@ -73,7 +73,7 @@ class RootPrices:
             run.raise_bound(beyond if search.bound is None else min(beyond, search.bound))
             gap = relative_gap(search.value, search.bound)
             if run.gap > _FAR and gap is not None and gap > _FAR:
-                self._improve(search)
+                self._improve(search, gap)
             run.params.report(None, run.bound, run.proof)
             near *= _NEAR_GROWTH
         if self._looked:
@@ -81,12 +81,15 @@ class RootPrices:
         if self._rebuilt:
             run.steps.append(f"{self._rebuilt} times rebuilt")
 
-    def _improve(self, search: PricedSearch) -> None:
-        """A better plan, which leaves fewer options to look at: windows are strong on forests, rebuilding elsewhere."""
+    def _improve(self, search: PricedSearch, gap: float) -> None:
+        """A better plan, which leaves fewer options to look at: windows are strong on forests, rebuilding elsewhere.
+
+        ``gap`` is that over the options of ``search``, which windows do not leave.
+        """
         run = self._run
         enough = _FAR if compilable(run.relaxed) else _FARTHER
         rebuilt = run.gap > enough and unbuildable(self._problem) is None
-        if not rebuilt or not run.relaxed.forest.dropped:
+        if not run.relaxed.forest.dropped or (gap > _FARTHER and not rebuilt):
             search.improve_in_windows()
             run.take_plan_of(search)
         if rebuilt and run.gap > enough:
