@@ -29,9 +29,8 @@ def submit(core: Core, event: Submitted) -> None:
         if known.answer is not None:
             core.send(Answer(known.id, known.answer))
         return
-    queued = sum(not run.admitted and not run.over for run in core.runs.values())
-    if queued >= core.policy.max_queued and in_flight(core) >= core.policy.max_in_flight:
-        reason = f"{core.policy.max_in_flight} requests are in flight and {queued} wait: try again later"
+    if len(core.queued) >= core.policy.max_queued and len(core.flying) >= core.policy.max_in_flight:
+        reason = f"{core.policy.max_in_flight} requests are in flight and {len(core.queued)} wait: try again later"
         ending.refuse(core, event.request_id, reason)
         return
     try:
@@ -39,7 +38,7 @@ def submit(core: Core, event: Submitted) -> None:
     except InputError as error:
         ending.refuse(core, event.request_id, str(error))
         return
-    core.runs[run.id] = run
+    core.runs[run.id], core.queued[run.id] = run, None
     run.note(core.now, "is submitted")
     core.timers.set(("timeout", run.id), core.now + run.request.dag_constraints.termination_policy.timeout)
     core.settle = True
@@ -87,16 +86,14 @@ def _needs_prompt(request: RequestSpec) -> bool:
     return request.graph is None or any(stage.type in read_by for stage in request.graph.stages)
 
 
-def in_flight(core: Core) -> int:
-    return sum(run.admitted and not run.over for run in core.runs.values())
-
-
 def admit(core: Core) -> None:
     """Begin requests that wait, as long as there is room: by priority, then as they came."""
-    room = core.policy.max_in_flight - in_flight(core)
-    queue = [run for run in core.runs.values() if not run.admitted and not run.over and run.ending is None]
-    for run in sorted(queue, key=lambda run: (run.priority, run.number))[: max(0, room)]:
-        run.admitted = True
+    room = core.policy.max_in_flight - len(core.flying)
+    if room <= 0 or not core.queued:
+        return
+    for run in sorted((core.runs[name] for name in core.queued), key=lambda run: (run.priority, run.number))[:room]:
+        del core.queued[run.id]
+        core.flying[run.id], run.admitted = None, True
         planning.want_plan(core, run, "the request begins")
         begin_ready(core, run)
 

@@ -23,6 +23,10 @@ class Core:
     ----------
     before, now
         When the event before was, and the present one.
+    queued, flying
+        Requests that wait to be begun, and those that are at work.
+    unplanned
+        Requests that want a plan.
     waiting
         Stages that wait for a worker, by (request, stage), in no order that matters.
     settle
@@ -40,6 +44,9 @@ class Core:
     arrivals: int = 0
     pool: Pool = field(default_factory=Pool)
     runs: dict[str, RequestRun] = field(default_factory=dict)
+    queued: dict[str, None] = field(default_factory=dict)
+    flying: dict[str, None] = field(default_factory=dict)
+    unplanned: dict[str, None] = field(default_factory=dict)
     waiting: dict[tuple[str, str], None] = field(default_factory=dict)
     timers: Timers = field(default_factory=Timers)
     settle: bool = False

@@ -24,9 +24,8 @@ def settle(core: Core) -> None:
     while core.settle:
         core.settle = False
         admission.admit(core)
-        for run in list(core.runs.values()):
-            if run.replan is not None and not run.over:
-                planning.ask(core, run)
+        for name in list(core.unplanned):
+            planning.ask(core, core.runs[name])
         _start_waiting(core)
         _dismiss(core)
 
@@ -35,11 +34,14 @@ def _start_waiting(core: Core) -> None:
     """Give waiting stages to workers, the most urgent first; where a device is full, make room for them."""
     queue = [(core.runs[r], core.runs[r].stages[s]) for r, s in core.waiting]
     short: dict[tuple[str, str], int] = {}
+    shut: set[tuple[str, str]] = set()
     for run, stage in sorted(queue, key=urgency):
         place = _place(core, run, stage) if stage.waits_for_worker else None
         if place is None:
             continue
         role = role_of(stage.kind)
+        if (place.device, role) in shut:  # full, and nobody gives way to the more urgent either
+            continue
         worker = core.pool.best(place.device, role, stage.target)
         if worker is not None:
             _start(core, run, stage, worker, place)
@@ -48,7 +50,8 @@ def _start_waiting(core: Core) -> None:
             stage.waits_for_plan = run.generation + 1
         else:
             short[place.device, role] = short.get((place.device, role), 0) + 1
-            preemption.make_slot(core, run, place.device, role, short[place.device, role])
+            if not preemption.make_slot(core, run, place.device, role, short[place.device, role]):
+                shut.add((place.device, role))
 
 
 def urgency(entry: tuple[RequestRun, StageRun]) -> tuple[int, bool, float, int, str]:

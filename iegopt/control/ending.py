@@ -77,6 +77,8 @@ def finish_if_done(core: Core, run: RequestRun) -> None:
 def _answer(core: Core, run: RequestRun) -> None:
     run.answer = write_answer(run, core.now)
     run.note(core.now, f"is answered: {run.answer['status']}")
+    for names in (core.queued, core.flying, core.unplanned):
+        names.pop(run.id, None)
     core.send(Answer(run.id, run.answer))
     for worker in run.touched:
         core.send(Forget(worker, run.id))

@@ -34,6 +34,7 @@ _UNLIMITED = "10000h"
 def ask(core: Core, run: RequestRun) -> None:
     """Ask for the plan that a request wants, if there is anything left to place."""
     reason, run.replan = run.replan, None
+    core.unplanned.pop(run.id, None)
     graph = remaining_graph(core, run)
     if reason is None or run.ending is not None or graph is None:
         return
@@ -132,7 +133,7 @@ def receive(core: Core, event: Planned) -> None:
         return
     missing = _unplaced(core, run, plan)
     if missing is not None:
-        run.replan = missing
+        want_plan(core, run, missing)
         run.note(core.now, f"plan {event.generation} is refused: {missing}")
         return
     run.planned, run.unplanned_since = event.generation, None
@@ -183,10 +184,10 @@ def _without_plan(core: Core, run: RequestRun, reason: str, final: bool) -> None
         ending.end(core, run, "failed", f"no plan: {reason}")
     elif run.lookahead:
         run.lookahead -= 1
-        run.replan = "fewer rounds are planned ahead"
+        want_plan(core, run, "fewer rounds are planned ahead")
     elif run.avoid:
         run.avoid.clear()
-        run.replan = "devices avoided so far may serve again"
+        want_plan(core, run, "devices avoided so far may serve again")
     elif run.unplanned_since is None:
         run.unplanned_since = core.now
         core.timers.set(("patience", run.id), core.now + core.policy.plan_patience)
@@ -198,15 +199,13 @@ def pool_changed(core: Core) -> None:
     """Workers came or went: requests without a plan ask again."""
     for run in core.runs.values():
         if run.unplanned_since is not None and run.planning is None and not run.over and run.replan is None:
-            run.replan = "workers have changed"
-            core.settle = True
+            want_plan(core, run, "workers have changed")
 
 
 def out_of_patience(core: Core, run: RequestRun) -> None:
     """Ask a last time."""
     if run.unplanned_since is not None and run.planning is None and run.replan is None:
-        run.replan = "a last time"
-        core.settle = True
+        want_plan(core, run, "a last time")
 
 
 def move(core: Core, run: RequestRun, stage: StageRun, device: str, why: str) -> None:
@@ -219,6 +218,7 @@ def move(core: Core, run: RequestRun, stage: StageRun, device: str, why: str) ->
 def want_plan(core: Core, run: RequestRun, reason: str) -> None:
     """Have a new plan made when the present event has been dealt with."""
     run.replan = run.replan or reason
+    core.unplanned[run.id] = None
     core.settle = True
 
 

@@ -23,11 +23,17 @@ from iegopt.spec.stage import StageKind
 __all__ = ["make_memory", "make_slot", "preempted", "stop"]
 
 
-def make_slot(core: Core, run: RequestRun, device: str, role: str, waiting: int) -> None:
-    """Preempt one decode on a device for the n-th stage that waits for it, unless as many are stopping already."""
+def make_slot(core: Core, run: RequestRun, device: str, role: str, waiting: int) -> bool:
+    """Preempt one decode on a device for the n-th stage that waits for it, unless as many are stopping already.
+
+    Returns
+    -------
+    bool
+        Whether there will be a slot for it.
+    """
     workers = core.pool.usable(device, role)
-    if sum(stage.stopping is not None for _, stage in _on(core, workers)) < waiting:
-        _preempt(core, run, workers, "a slot")
+    stopping = sum(stage.stopping is not None for _, stage in _on(core, workers))
+    return stopping >= waiting or _preempt(core, run, workers, "a slot")
 
 
 def make_memory(core: Core, run: RequestRun, worker: str) -> None:
@@ -41,10 +47,11 @@ def _on(core: Core, workers: Iterable[Worker]) -> list[tuple[RequestRun, StageRu
     return [(core.runs[r], core.runs[r].stages[s]) for worker in workers for r, s in worker.attempts]
 
 
-def _preempt(core: Core, run: RequestRun, workers: list[Worker], need: str) -> None:
+def _preempt(core: Core, run: RequestRun, workers: list[Worker], need: str) -> bool:
+    """Whether there was a decode to preempt."""
     config = core.policy.preemption
     if not config.enabled:
-        return
+        return False
     candidates = [
         (victim, stage)
         for victim, stage in _on(core, workers)
@@ -54,11 +61,12 @@ def _preempt(core: Core, run: RequestRun, workers: list[Worker], need: str) -> N
         and _worth_it(core, victim, stage)
     ]
     if not candidates:
-        return
+        return False
     victim, stage = max(candidates, key=lambda c: (c[0].priority, c[1].began or 0.0, c[0].number, c[1].id))
     victim.preemptions += 1
     stage.note(core.now, f"gives way to {run.id}, which needs {need}")
     stop(core, victim, stage, "preempt")
+    return True
 
 
 def _worth_it(core: Core, run: RequestRun, stage: StageRun) -> bool:

@@ -93,8 +93,11 @@ def check_state(controller: Controller) -> None:
     assert at_work == held, "workers and stages disagree"
     for worker in core.pool.workers.values():
         assert len(worker.attempts) <= worker.slots or worker.lost_at is not None
-    in_flight = sum(run.admitted and not run.over for run in core.runs.values())
-    assert in_flight <= policy.max_in_flight
+    at_work_on = {run.id for run in core.runs.values() if run.admitted and not run.over}
+    assert at_work_on == set(core.flying)
+    assert len(at_work_on) <= policy.max_in_flight
+    assert {run.id for run in core.runs.values() if not run.admitted and not run.over} == set(core.queued)
+    assert not core.unplanned
     assert not core.settle
     assert not core.inbox
     assert not core.out
