@@ -88,6 +88,7 @@ def test_equals_do_not_preempt_each_other() -> None:
 
 
 def test_a_gap_of_priorities_may_be_asked_for() -> None:
+    assert stops(full(preemption={"min_priority_gap": 2})) == [("low0", "preempt")]
     assert stops(full(preemption={"min_priority_gap": 3})) == []
 
 
