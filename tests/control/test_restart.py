@@ -59,7 +59,7 @@ def come_back(hand: Hand) -> list[Command]:
 
 
 def test_a_stage_that_runs_on_is_not_disturbed_by_a_long_absence() -> None:
-    hand = decoding()
+    hand = decoding(slow_floor=2.5)
     hand.tick(1.0)
     killed(hand, away=60.0)
     assert [c.tokens for c in hand.of(Stream)] == [(9, 30)]
