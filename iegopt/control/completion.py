@@ -20,6 +20,8 @@ from iegopt.spec.stage import StageKind
 
 __all__ = ["finished"]
 
+_MOVES_KV = (StageKind.KV_STORE, StageKind.KV_LOAD, StageKind.KV_MIGRATE)
+
 
 def finished(core: Core, event: Finished) -> None:
     """A worker has finished a stage."""
@@ -119,12 +121,23 @@ def _prefilled(core: Core, run: RequestRun, stage: StageRun, result: Prefilled) 
     if stage.kind is StageKind.RE_PREFILL:
         run.graph = recounted(run, stage, len(result.appended))
         run.take_graph(run.graph)
-    for decode in run.kv_targets(stage.id):
-        if decode.kind is StageKind.DECODE and not decode.emitted:
+    for decode in _decodes_after(run, stage):
+        if not decode.emitted:
             emit(core, run, decode, (result.first,), result.text)
     budget = run.request.dag_constraints.max_token_budget
     if run.tokens > budget:
         ending.reach_limit(core, run, "max_token_budget", f"{run.tokens} tokens are used, allowed {budget}")
+
+
+def _decodes_after(run: RequestRun, stage: StageRun) -> list[StageRun]:
+    """The decodes that continue from a KV cache, however often it is stored, loaded or moved before."""
+    found: list[StageRun] = []
+    for target in run.kv_targets(stage.id):
+        if target.kind is StageKind.DECODE:
+            found.append(target)
+        elif target.kind in _MOVES_KV:
+            found += _decodes_after(run, target)
+    return found
 
 
 def _decoded(core: Core, run: RequestRun, stage: StageRun, result: Decoded) -> None:

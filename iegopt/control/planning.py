@@ -47,9 +47,10 @@ def ask(core: Core, run: RequestRun) -> None:
 def make_plan(core: Core, run: RequestRun, graph: GraphSpec, reason: str) -> MakePlan:
     """The question for the generation that is being made."""
     assert run.planning is not None
+    run.asked_on = core.pool.devices(run.avoid)
     return MakePlan(
         request_id=run.id, generation=run.planning, graph=graph.document(), request=_policies(run),
-        live=dict(core.pool.devices(run.avoid)), slow=dict(core.pool.slow), reason=reason,
+        live=dict(run.asked_on), slow=dict(core.pool.slow), reason=reason,
     )  # fmt: skip
 
 
@@ -133,8 +134,11 @@ def receive(core: Core, event: Planned) -> None:
         return
     missing = _unplaced(core, run, plan)
     if missing is not None:
-        want_plan(core, run, missing)
         run.note(core.now, f"plan {event.generation} is refused: {missing}")
+        if core.pool.devices(run.avoid) != run.asked_on:
+            want_plan(core, run, missing)
+        else:  # the same question would have the same answer
+            _without_plan(core, run, missing, final=False)
         return
     run.planned, run.unplanned_since = event.generation, None
     core.timers.clear(("patience", run.id))
@@ -173,7 +177,7 @@ def _unplaced(core: Core, run: RequestRun, plan: dict[str, PlannedStage]) -> str
         if place is None:
             return f"stage {stage.id} has no place"
         if not core.pool.serves(place.device, role_of(stage.kind)):
-            return f"device {place.device} of stage {stage.id} is not served any more"
+            return f"device {place.device} of stage {stage.id} has no worker for it"
     return None
 
 

@@ -96,7 +96,6 @@ def heartbeat(core: Core, event: Heartbeat) -> None:
         return
     if worker.lost_at is not None:
         worker.lost_at = worker.gone_at = None
-        worker.attempts.clear()
         core.timers.clear(("forgotten", worker.id))
         planning.pool_changed(core)
         core.settle = True

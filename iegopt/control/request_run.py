@@ -58,6 +58,8 @@ class RequestRun:
         Rounds that are planned ahead.
     generation, planned, planning, replan
         Plans asked for so far; the one in force; the one that is being made; why another is wanted.
+    asked_on
+        The devices, with their roles, that the present plan was asked for.
     unplanned_since
         Since when the planner has none.
     avoid
@@ -89,6 +91,7 @@ class RequestRun:
     planned: int = 0
     planning: int | None = None
     replan: str | None = None
+    asked_on: dict[str, list[str]] = field(default_factory=dict)
     unplanned_since: float | None = None
     avoid: dict[str, str] = field(default_factory=dict)
     rounds: int = 0

@@ -12,9 +12,9 @@ prefill, re_prefill     ``{tokens, segments, append, push, keep_copy, sampling, 
                         ``{worker, addresses, transfer}`` is where the KV cache goes while it is computed, or null
 decode                  ``{tokens, segments, generated, max_tokens, keep_copy, sampling, stop, script}``; the last
                         ``generated`` tokens are its own already
-tool                    ``{name, arguments, key, timeout}``
+tool                    ``{name, arguments, key, timeout}``; the same ``key`` is the same call, whose result may be kept
 embedding               ``{texts}``
-retrieval               ``{query, vector, k, documents}``
+retrieval               ``{query, vector, k, documents, key}``
 rerank                  ``{query, documents}``
 router, agent_decision  ``{text, calls, context}``
 output                  ``{tokens, text}``
@@ -187,7 +187,7 @@ def _retrieval(task: _Task) -> dict[str, Any]:
     inputs = task.run.inputs
     return {
         "query": _query(task.run, task.stage), "vector": vectors[0][0] if vectors and vectors[0] else None,
-        "k": inputs.get("k", _DEFAULT_K), "documents": inputs.get("documents"),
+        "k": inputs.get("k", _DEFAULT_K), "documents": inputs.get("documents"), "key": f"{task.run.id}/{task.stage.id}",
     }  # fmt: skip
 
 

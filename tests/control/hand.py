@@ -24,6 +24,8 @@ from iegopt.control.messages import (
 from iegopt.control.policy import ControlPolicy
 from iegopt.control.request_run import RequestRun
 from iegopt.control.stage_run import StageRun
+from iegopt.spec.kinds import role_of
+from iegopt.spec.stage import StageKind
 
 from .invariants import Watch
 
@@ -38,8 +40,7 @@ def place_of(graph: dict[str, Any], live: dict[str, Any], places: dict[str, str]
     stages = {}
     for spec in graph["stages"]:
         wanted = spec.get("affinity", {}).get("device") or places.get(spec["id"]) or places.get(spec["type"], "host")
-        role = "lm" if spec["type"] in PLACES else "cpu"
-        role = spec["type"] if spec["type"] in ("tool", "retrieval") else role
+        role = role_of(StageKind(spec["type"]))
         able = [device for device, roles in sorted(live.items()) if role in roles]
         if not able:
             return {}

@@ -269,6 +269,13 @@ def test_what_went_together_tells_how_wide_the_fault_is(lost: tuple[str, ...], l
     assert hand.stage("decode").worker not in lost
 
 
+def test_all_that_there_is_counts_as_the_narrowest_group_that_holds_it() -> None:
+    """One rack in one data centre, lost whole: nothing tells that more than a rack has failed."""
+    hand = decoding()
+    lose(hand, "gpu-a.lm", "gpu-b.lm", "host.cpu", "host.tool", "host.retrieval")
+    assert recovery(hand)["level"] == "L3"
+
+
 def test_a_fault_that_turns_out_wider_is_told_as_such() -> None:
     """The rack's second device is lost while the first one's stage is being recovered."""
     hand = Hand(heartbeat=100.0, slow_floor=100.0, fault_window=0.5)

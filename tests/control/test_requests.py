@@ -318,3 +318,41 @@ def test_an_agent_s_first_plan_has_places_for_a_round_ahead() -> None:
     hand.submit(request=AGENT)
     assert {"tool-1-search", "tool-1-clock", "re_prefill-1", "decode-1"} <= set(hand.run().plan)
     assert "decode-1" not in hand.run().stages
+
+
+def test_compute_time_of_stages_side_by_side_adds_up() -> None:
+    """The timer set for two running tools is early when one of them ends: the limit is reached later."""
+    hand = Hand(heartbeat=100.0, slow_floor=100.0)
+    hand.workers()
+    hand.submit(request=AGENT | {"dag_constraints": {"max_compute_time": "3s"}})
+    hand.until("tokenize", "prefill")
+    hand.accept("decode")
+    calls = [{"name": name, "arguments": {}} for name in ("search", "clock")]
+    hand.finish("decode", calls=calls, stop="call")
+    hand.accept("tool-1-search")
+    hand.accept("tool-1-clock")
+    hand.tick(0.5)
+    hand.finish("tool-1-search")
+    hand.tick(1.0)
+    assert hand.run().ending is None
+    hand.tick(0.9)
+    assert hand.run().ending is None
+    hand.tick(0.1)
+    hand.finish("tool-1-clock")
+    assert hand.answer()["limit"] == "max_compute_time"
+
+
+def test_a_plan_on_a_device_without_such_workers_is_refused_and_not_asked_for_for_ever() -> None:
+    hand = Hand(plans=False, plan_patience=10.0, heartbeat=100.0)
+    hand.workers()
+    hand.submit()
+    (asked,) = hand.of(MakePlan)
+    stages = {spec["id"]: {"device": "host", "variant": "v", "time": 0.1, "memory": 1, "start": 0.0}
+              for spec in asked.graph["stages"]}  # fmt: skip
+    hand.give(Planned(hand.now, "r", 1, {"stages": stages, "transfers": []}, ""))
+    assert hand.of(MakePlan) == []
+    assert "plan 1 is refused: device host of stage prefill has no worker for it" in hand.story()
+    hand.tick(10.0)
+    (again,) = hand.of(MakePlan)
+    hand.give(Planned(hand.now, "r", again.generation, {"stages": stages, "transfers": []}, ""))
+    assert hand.answer()["reason"] == "no plan: device host of stage prefill has no worker for it"
