@@ -17,355 +17,87 @@ worker's process: who comes back with another has lost everything.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from iegopt.control.commands import (
+    COMMANDS,
+    HOW,
+    Answer,
+    Command,
+    Dismiss,
+    Forget,
+    MakePlan,
+    Release,
+    Reserve,
+    Start,
+    Stop,
+    Stream,
+    WakeAt,
+)
+from iegopt.control.events import (
+    CAUSES,
+    EVENTS,
+    ROLES,
+    Accepted,
+    Acknowledged,
+    AttemptKey,
+    Cancelled,
+    Disconnected,
+    Draining,
+    Event,
+    Failed,
+    Finished,
+    Heartbeat,
+    Planned,
+    Preempted,
+    Progress,
+    Registered,
+    ReservationRefused,
+    Reserved,
+    Restarted,
+    Resumed,
+    Submitted,
+    Ticked,
+    Waiting,
+)
 
 __all__ = [
-    "CAUSES", "COMMANDS", "EVENTS", "HOW", "ROLES", "Accepted", "Acknowledged", "Answer", "AttemptKey", "Cancelled",
-    "Command", "Disconnected", "Dismiss", "Draining", "Event", "Failed", "Finished", "Forget", "Heartbeat", "MakePlan",
-    "Message", "Planned", "Preempted", "Progress", "Registered", "Release", "ReservationRefused", "Reserve", "Reserved",
-    "Restarted", "Resumed", "Start", "Stop", "Stream", "Submitted", "Ticked", "Waiting", "WakeAt",
-]  # fmt: skip
-
-ROLES = ("lm", "tool", "retrieval", "cpu")
-"""What a worker serves: ``lm`` every stage of a model, ``cpu`` tokenize, router, agent_decision and output."""
-
-CAUSES = ("error", "oom", "timeout", "kv_lost", "refused", "context", "cancelled")
-"""Why a stage failed. ``refused``: the worker cannot do such work at all (unknown model, tool); ``context``: the
-sequence is longer than the model takes; ``cancelled``: the answer to Stop."""
-
-HOW = ("cancel", "preempt", "migrate")
-"""How a stage is stopped. ``cancel`` ends in Failed (cancelled), the others in Preempted with the KV cache kept."""
-
-
-class AttemptKey(NamedTuple):
-    """One start of one stage; written as a list."""
-
-    request_id: str
-    stage: str
-    attempt: int
-
-
-@dataclass(frozen=True, slots=True)
-class Event:
-    """``at``: seconds of the controller's clock; what is earlier than the event before counts as simultaneous."""
-
-    at: float
-
-
-# --- from a client ---
-
-
-@dataclass(frozen=True, slots=True)
-class Submitted(Event):
-    """A request, and what it is about.
-
-    ``inputs``: one of ``text``, ``messages`` (list of role and content) and ``tokens``; without one the request's
-    ``prompt`` is the text. Also ``documents``, ``sampling``, ``stop`` (list of texts), ``script`` (forces tokens in
-    tests), ``context`` (for router and agent_decision): handed to the workers as they are. ``priority`` 0 goes first,
-    ``None`` takes that of the request's SLA class. The same request again changes nothing.
-    """
-
-    request_id: str
-    request: dict[str, Any]
-    inputs: dict[str, Any]
-    priority: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Cancelled(Event):
-    request_id: str
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class Acknowledged(Event):
-    """The client has the answer: the request may be forgotten."""
-
-    request_id: str
-
-
-# --- from the planner ---
-
-
-@dataclass(frozen=True, slots=True)
-class Planned(Event):
-    """The answer to ``MakePlan``, ``plan`` ``None`` where there is none, and why.
-
-    ``plan``: ``{"stages": {id: {"device", "variant", "time", "memory", "start"}}, "transfers": [{"source", "target",
-    "time", "bytes"}]}`` with seconds under load, bytes held, start in seconds after the plan's beginning. ``final``:
-    the request itself is wrong, so that asking again is pointless.
-    """
-
-    request_id: str
-    generation: int
-    plan: dict[str, Any] | None
-    reason: str
-    final: bool = False
-
-
-# --- from a worker ---
-
-
-@dataclass(frozen=True, slots=True)
-class Registered(Event):
-    """A worker is there, for the first time or again.
-
-    ``location``: ``{"datacenter", "rack", "host"}``. ``addresses``: scheme -> address of its data plane, such as
-    ``{"unix": PATH, "tcp": HOST:PORT}``. ``slots``: stages that it runs at once. ``variants`` are resident.
-    ``running``: what it has accepted and not ended. ``finished``: documents of Finished, Failed and Preempted that
-    nobody has acknowledged to it.
-    """
-
-    worker: str
-    device: str
-    role: str
-    location: dict[str, Any]
-    epoch: str
-    addresses: dict[str, Any]
-    slots: int
-    variants: tuple[str, ...]
-    kv_free: int
-    running: tuple[AttemptKey, ...]
-    finished: tuple[dict[str, Any], ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Heartbeat(Event):
-    """``load``: share of its time that the worker computes, 0 to 1."""
-
-    worker: str
-    epoch: str
-    running: tuple[AttemptKey, ...]
-    kv_free: int
-    variants: tuple[str, ...]
-    load: float
-
-
-@dataclass(frozen=True, slots=True)
-class Disconnected(Event):
-    """A worker's socket closed: not a loss yet, a time of grace begins."""
-
-    worker: str
-    epoch: str
-
-
-@dataclass(frozen=True, slots=True)
-class Draining(Event):
-    """The worker shall get no more work; ``Dismiss`` follows when nothing needs it."""
-
-    worker: str
-
-
-@dataclass(frozen=True, slots=True)
-class _OfAttempt(Event):
-    worker: str
-    request_id: str
-    stage: str
-    attempt: int
-
-
-@dataclass(frozen=True, slots=True)
-class Accepted(_OfAttempt):
-    """The stage runs: SCHEDULED -> RUNNING."""
-
-
-@dataclass(frozen=True, slots=True)
-class Waiting(_OfAttempt):
-    """The stage waits for ``resource`` (``memory``, ``kv``, ``model``, …): RUNNING -> BLOCKED."""
-
-    resource: str
-
-
-@dataclass(frozen=True, slots=True)
-class Resumed(_OfAttempt):
-    """BLOCKED -> RUNNING."""
-
-
-@dataclass(frozen=True, slots=True)
-class Progress(_OfAttempt):
-    """Tokens as a decode emits them.
-
-    ``offset``: how many tokens this stage (its ``first`` included, over all attempts) had emitted before these.
-    """
-
-    offset: int
-    tokens: tuple[int, ...]
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
-class Finished(_OfAttempt):
-    """``result`` by kind, as ``iegopt.control.results`` reads it."""
-
-    result: dict[str, Any]
-
-
-@dataclass(frozen=True, slots=True)
-class Failed(_OfAttempt):
-    """``cause`` of ``CAUSES``; ``transient`` says that the same again may succeed."""
-
-    cause: str
-    message: str
-    transient: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Preempted(_OfAttempt):
-    """Stopped between two tokens; ``kv`` ``{"id", "tokens", "bytes", "copies"}`` as in a result, ``None`` without."""
-
-    kv: dict[str, Any] | None
-
-
-@dataclass(frozen=True, slots=True)
-class Reserved(Event):
-    worker: str
-    request_id: str
-    stage: str
-    bytes: int
-
-
-@dataclass(frozen=True, slots=True)
-class ReservationRefused(Event):
-    worker: str
-    request_id: str
-    stage: str
-    reason: str
-
-
-# --- from the shell ---
-
-
-@dataclass(frozen=True, slots=True)
-class Ticked(Event):
-    """Time has passed: whatever is due by ``at`` happens."""
-
-
-@dataclass(frozen=True, slots=True)
-class Restarted(Event):
-    """The controller was away and has replayed its journal; workers get a time of grace to come back.
-
-    What may not have left before is asked for again: MakePlan, Stream, Answer, WakeAt now, Start and Stop when their
-    worker registers.
-    """
-
-
-# --- commands ---
-
-
-@dataclass(frozen=True, slots=True)
-class Command:
-    """Something to be carried out; doing it twice does no harm."""
-
-
-@dataclass(frozen=True, slots=True)
-class MakePlan(Command):
-    """Place ``graph``, a GraphSpec's document; ``request`` are the policies of a RequestSpec to be made with it.
-
-    Stages that have ended are left out of it, running ones bound to their device, and the KV cache that a stage
-    continues named by ``affinity.kv_cache_location``. ``live``: device -> roles of its workers; nothing else may be
-    used. ``slow``: device -> measured over planned time.
-    """
-
-    request_id: str
-    generation: int
-    graph: dict[str, Any]
-    request: dict[str, Any]
-    live: dict[str, Any]
-    slow: dict[str, Any]
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class Start(Command):
-    """Run one attempt of a stage; an attempt that the worker knows already is not begun anew.
-
-    ``work`` by ``kind``, as ``iegopt.control.work`` builds it. ``limits``: ``{"timeout": seconds or None}``.
-    """
-
-    worker: str
-    request_id: str
-    stage: str
-    attempt: int
-    kind: str
-    work: dict[str, Any]
-    limits: dict[str, Any]
-
-
-@dataclass(frozen=True, slots=True)
-class Stop(Command):
-    worker: str
-    request_id: str
-    stage: str
-    attempt: int
-    how: str
-
-
-@dataclass(frozen=True, slots=True)
-class Reserve(Command):
-    """Keep so many bytes of KV memory for a decode whose prefill runs; ``Release`` of its KV cache gives them up."""
-
-    worker: str
-    request_id: str
-    stage: str
-    bytes: int
-
-
-@dataclass(frozen=True, slots=True)
-class Release(Command):
-    """A KV cache (or what is reserved for it) that nothing needs any more; blocks may stay for reuse of the prefix."""
-
-    worker: str
-    kv_id: str
-
-
-@dataclass(frozen=True, slots=True)
-class Forget(Command):
-    """Results and KV of an answered request may go."""
-
-    worker: str
-    request_id: str
-
-
-@dataclass(frozen=True, slots=True)
-class Dismiss(Command):
-    """A draining worker is needed no more and may end."""
-
-    worker: str
-
-
-@dataclass(frozen=True, slots=True)
-class Stream(Command):
-    """Tokens to the client, each once: ``offset`` counts from the first token of this stage."""
-
-    request_id: str
-    stage: str
-    offset: int
-    tokens: tuple[int, ...]
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
-class Answer(Command):
-    """The one answer to a request; kept until it is acknowledged. ``iegopt.control.answer`` describes it."""
-
-    request_id: str
-    answer: dict[str, Any]
-
-
-@dataclass(frozen=True, slots=True)
-class WakeAt(Command):
-    """A ``Ticked`` is wanted at this time; the last one asked for counts."""
-
-    at: float
-
-
-EVENTS: tuple[type[Event], ...] = (
-    Submitted, Cancelled, Acknowledged, Planned, Registered, Heartbeat, Disconnected, Draining, Accepted, Waiting,
-    Resumed, Progress, Finished, Failed, Preempted, Reserved, ReservationRefused, Ticked, Restarted,
-)  # fmt: skip
-COMMANDS: tuple[type[Command], ...] = (
-    MakePlan, Start, Stop, Reserve, Release, Forget, Dismiss, Stream, Answer, WakeAt,
-)  # fmt: skip
+    "CAUSES",
+    "COMMANDS",
+    "EVENTS",
+    "HOW",
+    "ROLES",
+    "Accepted",
+    "Acknowledged",
+    "Answer",
+    "AttemptKey",
+    "Cancelled",
+    "Command",
+    "Disconnected",
+    "Dismiss",
+    "Draining",
+    "Event",
+    "Failed",
+    "Finished",
+    "Forget",
+    "Heartbeat",
+    "MakePlan",
+    "Message",
+    "Planned",
+    "Preempted",
+    "Progress",
+    "Registered",
+    "Release",
+    "ReservationRefused",
+    "Reserve",
+    "Reserved",
+    "Restarted",
+    "Resumed",
+    "Start",
+    "Stop",
+    "Stream",
+    "Submitted",
+    "Ticked",
+    "Waiting",
+    "WakeAt",
+]
 
 Message = Event | Command
