@@ -15,5 +15,6 @@ __all__ = ["plugged"]
 
 def plugged(group: str) -> Iterator[ModuleType]:
     """The modules of a group, in the order of their names."""
-    for point in sorted(entry_points(group=group), key=lambda point: point.name):
+    found = {point.value: point for point in entry_points(group=group)}  # once, where a package is installed twice
+    for point in sorted(found.values(), key=lambda point: point.name):
         yield point.load()

@@ -130,7 +130,7 @@ def _reserve(core: Core, run: RequestRun, prefill: StageRun, worker: Worker) -> 
     if target.id == worker.id:
         return None
     transfer = run.request.kv_transfer_config or core.policy.kv_transfer
-    return {"worker": target.id, "addresses": target.addresses, "transfer": transfer.model_dump()}
+    return {"worker": target.id, "addresses": target.addresses, "transfer": transfer.model_dump(mode="json")}
 
 
 def _dismiss(core: Core) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from iegopt.devices import Device, expand
@@ -10,7 +11,7 @@ from iegopt.spec.cluster import ClusterSpec
 from iegopt.spec.device import DeviceSpec
 from iegopt.spec.worker import Role, WorkerSpec
 
-__all__ = ["Deployed", "deployed", "find_worker"]
+__all__ = ["Deployed", "deployed", "find_worker", "preloads"]
 
 
 @dataclass(frozen=True)
@@ -66,3 +67,16 @@ def find_worker(cluster: ClusterSpec, device: str, role: str) -> Deployed:
             return worker
     names = ", ".join(worker.name for worker in workers) or "none"
     raise InputError(f"cluster {cluster.name}: no worker {device}/{role}: its workers are {names}")
+
+
+_MODULES: dict[Role, str] = {
+    "lm": "iegopt_runtime.workers.lm_setup",
+    "tool": "iegopt_runtime.workers.tool",
+    "retrieval": "iegopt_runtime.workers.retrieval",
+    "cpu": "iegopt_runtime.workers.cpu",
+}
+
+
+def preloads(workers: Iterable[Deployed]) -> list[str]:
+    """What processes of these workers import, for whoever forks them."""
+    return ["iegopt_runtime.workers.launch", *sorted({_MODULES[worker.role] for worker in workers})]

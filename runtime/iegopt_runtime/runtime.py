@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-import sys
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any, Self
@@ -22,7 +21,7 @@ from iegopt.errors import InputError
 from iegopt.spec.cluster import ClusterSpec
 from iegopt.spec.load import dump
 from iegopt.spec.request import RequestSpec
-from iegopt_runtime.deployment import Deployed, deployed
+from iegopt_runtime.deployment import Deployed, deployed, preloads
 from iegopt_runtime.net.address import Address
 from iegopt_runtime.run_folder import RunFolder
 from iegopt_runtime.shell.journal import Journal
@@ -111,7 +110,7 @@ class Runtime:
         self._journal, self._tell = journal, tell
 
     async def __aenter__(self) -> Self:
-        self._folder = RunFolder()
+        self.folder = RunFolder()
         try:
             await self._start()
         except BaseException:
@@ -123,34 +122,35 @@ class Runtime:
         await self._stop()
 
     async def _start(self) -> None:
-        folder = self._folder
+        folder = self.folder
         (folder.path / "cluster.yaml").write_text(dump("cluster", self._cluster))
         journal = Journal(self._journal or folder.path / "journal")
         self.shell = Shell(self._policy, journal, PlanService(self._cluster), folder.secret, self._tell)
         self._address = await self.shell.listen(Address(path=str(folder.socket)))
         self._running = asyncio.create_task(self.shell.run())
-        self._supervisor = Supervisor(folder, self._is_registered)
-        for worker in self._workers:
-            if worker.spec.at == "local":
-                self._supervisor.start(LocalWorker(worker.name, self._command(worker)))
+        local = [worker for worker in self._workers if worker.spec.at == "local"]
+        self._supervisor = Supervisor(folder, self._is_registered, preloads(local))
+        await self._supervisor.open()
+        for worker in local:
+            self._supervisor.start(LocalWorker(worker.name, self._arguments(worker)))
         await self._supervisor.ready(_START)
 
     def _is_registered(self, name: str) -> bool:
         worker = self.shell.controller.core.pool.workers.get(name)
         return worker is not None and worker.usable
 
-    def _command(self, worker: Deployed) -> list[str]:
-        folder = self._folder
-        command = [
-            sys.executable, "-m", "iegopt_runtime", "worker", str(folder.path / "cluster.yaml"),
-            "--device", worker.device, "--role", worker.role, "--controller", str(self._address),
+    def _arguments(self, worker: Deployed) -> list[str]:
+        folder = self.folder
+        arguments = [
+            "worker", str(folder.path / "cluster.yaml"), "--device", worker.device, "--role", worker.role,
+            "--controller", str(self._address),
             "--secret-file", str(folder.secret_file), "--folder", str(folder.path), "--die-with-parent",
             "--heartbeat", f"{self._policy.heartbeat:g}s",
         ]  # fmt: skip
         for name, file in self._files.items():
             if file is not None:
-                command += [f"--{name}", str(file)]
-        return command
+                arguments += [f"--{name}", str(file)]
+        return arguments
 
     async def _stop(self) -> None:
         if hasattr(self, "_supervisor"):
@@ -158,7 +158,7 @@ class Runtime:
         if hasattr(self, "_running"):
             self._running.cancel()
             await asyncio.gather(self._running, return_exceptions=True)
-        self._folder.close()
+        self.folder.close()
 
     def run(
         self, request: RequestSpec, inputs: dict[str, Any] | None = None, *, request_id: str | None = None,

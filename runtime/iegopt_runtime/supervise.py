@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import signal
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from iegopt.errors import InputError
-from iegopt_runtime.processes import RUN_VARIABLE
+from iegopt_runtime.nursery import Child, Nursery
 from iegopt_runtime.run_folder import RunFolder
 
 __all__ = ["LocalWorker", "Supervisor"]
@@ -28,11 +26,11 @@ _TERM_GRACE = 3.0
 
 @dataclass
 class LocalWorker:
-    """A worker process to keep alive: its name and the command line that starts it."""
+    """A worker process to keep alive: its name and the arguments of ``iegopt`` that start it."""
 
     name: str
-    command: Sequence[str]
-    process: asyncio.subprocess.Process | None = field(default=None, repr=False)
+    arguments: Sequence[str]
+    process: Child | None = field(default=None, repr=False)
 
 
 class Supervisor:
@@ -42,12 +40,19 @@ class Supervisor:
     ----------
     is_registered
         Whether a worker of this name has registered.
+    preloaded
+        Modules that are imported once for all of them.
     """
 
-    def __init__(self, folder: RunFolder, is_registered: Callable[[str], bool]) -> None:
+    def __init__(self, folder: RunFolder, is_registered: Callable[[str], bool], preloaded: Sequence[str] = ()) -> None:
         self._folder, self._is_registered = folder, is_registered
+        self._nursery = Nursery(folder.run, ("iegopt.cli.main", *preloaded), self._log("zygote"))
         self.workers: list[LocalWorker] = []
         self._tasks: list[asyncio.Task[None]] = []
+
+    async def open(self) -> None:
+        """Be ready to start workers; raises as ``Nursery.open``."""
+        await self._nursery.open()
 
     def start(self, worker: LocalWorker) -> None:
         self.workers.append(worker)
@@ -78,7 +83,7 @@ class Supervisor:
         loop = asyncio.get_running_loop()
         while True:
             begun = loop.time()
-            worker.process = await self._spawned(worker)
+            worker.process = await self._nursery.start(worker.arguments, self._log(worker.name))
             code = await worker.process.wait()
             if code == 0:  # dismissed
                 return
@@ -87,21 +92,6 @@ class Supervisor:
                 raise InputError(f"worker {worker.name} does not come up (code {code}): {self._told(worker.name)}")
             pause = _FIRST_PAUSE if loop.time() - begun > _STEADY else min(2 * pause, _LONGEST_PAUSE)
             await asyncio.sleep(pause)
-
-    async def _spawned(self, worker: LocalWorker) -> asyncio.subprocess.Process:
-        paths = os.pathsep.join(path for path in sys.path if path)
-        log = os.open(self._log(worker.name), os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
-        try:
-            return await asyncio.create_subprocess_exec(
-                *worker.command,
-                stdin=asyncio.subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-                env=os.environ | {RUN_VARIABLE: self._folder.run, "PYTHONPATH": paths},
-            )
-        finally:
-            os.close(log)
 
     def _log(self, name: str) -> Path:
         return self._folder.logs / f"{name.replace('/', '_')}.log"
@@ -119,15 +109,10 @@ class Supervisor:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        running = [w.process for w in self.workers if w.process is not None and w.process.returncode is None]
+        running = [w.process for w in self.workers if w.process is not None and w.process.code is None]
         for process in running:
-            with contextlib.suppress(ProcessLookupError):
-                process.terminate()
-        try:
+            process.signal(signal.SIGTERM)
+        with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_TERM_GRACE):
                 await asyncio.gather(*(process.wait() for process in running))
-        except TimeoutError:
-            for process in running:
-                with contextlib.suppress(ProcessLookupError):
-                    os.killpg(process.pid, signal.SIGKILL)
-            await asyncio.gather(*(process.wait() for process in running))
+        await self._nursery.close()

@@ -23,8 +23,8 @@ def local_cluster(lm: tuple[str, ...] = ("prefiller", "decoder"), **more: Any) -
         share = number / max(1, len(lm) - 1)
         devices.append({
             "id": name, "model": "cpu-generic-32c", "price": "0.02$/h", "resident": ["tiny/fp32/CPU"],
-            "compute": {"fp32_flops": f"{160 - 120 * share:g}G", "precision_support": ["fp32"]},
-            "memory": {"vram": "4GB", "bandwidth": f"{1 + 15 * share:g}GB/s"},
+            "compute": {"fp32_flops": f"{160 - 140 * share:g}G", "precision_support": ["fp32"]},
+            "memory": {"vram": "4GB", "bandwidth": f"{8 + 8 * share:g}GB/s"},
             "worker": {"roles": ["lm"], "kv": _KV}, "location": {"host": "here"},
         } | more.get(name, {}))  # fmt: skip
     devices.append({
@@ -36,5 +36,9 @@ def local_cluster(lm: tuple[str, ...] = ("prefiller", "decoder"), **more: Any) -
 
 def tiny_request(name: str = "r", output: int = 16, **more: Any) -> RequestSpec:
     """A request to the tiny model; its prompt as in ``more``, else a short text."""
-    request = {"id": name, "model": "tiny", "output_tokens": output, "prompt": "What is the capital of France?"} | more
-    return validate(RequestSpec, request, "request")
+    own = (
+        {}
+        if "graph" in more
+        else {"model": "tiny", "output_tokens": output, "prompt": "What is the capital of France?"}
+    )
+    return validate(RequestSpec, {"id": name, **own, **more}, "request")

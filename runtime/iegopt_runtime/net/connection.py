@@ -204,7 +204,7 @@ async def connect(address: Address, secret: bytes, name: str, purpose: str) -> C
     Refused
         Where the other side does not take us, or does not prove itself.
     ConnectionError, FileNotFoundError
-        Where nobody listens there.
+        Where nobody listens there, or who did has ended.
     """
     if address.path is not None:
         reader, writer = await asyncio.open_unix_connection(address.path)
@@ -214,10 +214,13 @@ async def connect(address: Address, secret: bytes, name: str, purpose: str) -> C
         async with asyncio.timeout(_HANDSHAKE):
             opening = await read_frame(reader, _HELLO_BYTES)
             if opening is None:
-                raise Refused("the other side closed the connection before the handshake")
+                raise ConnectionResetError(f"{address} closed the connection before the handshake")
             answer = hello(opening, secret, name, purpose)
             writer.write(encode(answer))
-            check_welcome(opening, answer, await read_frame(reader, _HELLO_BYTES), secret)
+            reply = await read_frame(reader, _HELLO_BYTES)
+            if reply is None:
+                raise ConnectionResetError(f"{address} closed the connection during the handshake")
+            check_welcome(opening, answer, reply, secret)
     except TimeoutError as error:
         writer.close()
         raise Refused(f"{address} did not finish the handshake within {_HANDSHAKE:g} s") from error

@@ -80,7 +80,7 @@ def refusal(reason: str) -> Frame:
     return {"type": "refused", "reason": reason}
 
 
-def check_welcome(opening: Frame, answer: Frame, reply: Frame | None, secret: bytes) -> None:
+def check_welcome(opening: Frame, answer: Frame, reply: Frame, secret: bytes) -> None:
     """The caller's last check: that the other side knows the secret, too.
 
     Raises
@@ -88,8 +88,6 @@ def check_welcome(opening: Frame, answer: Frame, reply: Frame | None, secret: by
     Refused
         With what the other side said, or what is wrong with it.
     """
-    if reply is None:
-        raise Refused("the other side closed the connection during the handshake")
     if reply.get("type") == "refused":
         raise Refused(str(reply.get("reason")))
     proof = reply.get("proof")

@@ -1,0 +1,206 @@
+"""Requests on real worker processes: prefill on one, decode on another, tools and documents on a third."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from iegopt_runtime.lm.jobs import Generate, Stop
+from iegopt_runtime.lm.tokenizers import FolderTokenizer
+from iegopt_runtime.models.registry import Registry
+from iegopt_runtime.processes import of_run
+from tests.runtime.conftest import Client
+from tests.runtime.hosted import Hosted, hosted
+from tests.runtime.local import local_cluster, tiny_request
+
+pytestmark = pytest.mark.slow
+
+TOOLS = {
+    "search": {"python": "tests.runtime.tools_of_tests:echo"},
+    "fail": {"python": "tests.runtime.tools_of_tests:fail"},
+    "binary": {"python": "tests.runtime.tools_of_tests:binary"},
+    "hang": {"python": "tests.runtime.tools_of_tests:hang", "timeout": "300ms"},
+    "flood": {"python": "tests.runtime.tools_of_tests:flood", "output": "200B"},
+}
+DOCUMENTS = [{"text": "Paris is the capital of France."}, {"text": "Lead aprons hang in room 12."}]
+
+
+@pytest.fixture(scope="module")
+def here(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hosted]:
+    folder = tmp_path_factory.mktemp("runtime")
+    tools, documents = folder / "tools.json", folder / "documents.jsonl"
+    tools.write_text(json.dumps({"tools": TOOLS}))
+    documents.write_text("\n".join(map(json.dumps, DOCUMENTS)))
+    with hosted(local_cluster(), tools=tools, documents=documents) as runtime:
+        yield runtime
+    assert of_run(runtime.runtime.folder.run) == []
+    assert not runtime.runtime.folder.path.exists()
+
+
+@pytest.fixture(scope="module")
+def text(registry: Registry) -> FolderTokenizer:
+    return FolderTokenizer.read(registry.find("tiny").folder())
+
+
+def undisturbed(client: Client, tokens: list[int], output: int) -> list[int]:
+    job = Generate("whole", "tiny", tuple(tokens), "fp32", max_tokens=output, stop=Stop())
+    return list(client.run(job).tokens)
+
+
+def test_tokens_are_those_of_one_uninterrupted_run(here: Hosted, client: Client) -> None:
+    draw = random.Random(7)
+    prompts = [draw.choices(range(256), k=draw.randint(1, 150)) for _ in range(12)]
+    moved = 0
+    requests = [(tiny_request(f"r{n}", 24), {"tokens": prompt}) for n, prompt in enumerate(prompts)]
+    for prompt, answer in zip(prompts, here.answers(requests), strict=True):
+        assert answer["status"] == "complete", answer["reason"]
+        assert answer["tokens"] == undisturbed(client, prompt, 24)
+        assert answer["recoveries"] == []
+        moved += [answer["stages"][name]["device"] for name in ("prefill", "decode")] == ["prefiller", "decoder"]
+    assert moved >= 6
+
+
+def test_what_is_streamed_is_what_is_answered(here: Hosted) -> None:
+    pieces, answer, story = here.heard(tiny_request(output=20), text="Tell me.")
+    assert [token for piece in pieces for token in piece.tokens] == answer["tokens"]
+    assert "".join(piece.text for piece in pieces) == answer["text"]
+    assert answer["usage"]["generated"] == len(answer["tokens"])
+    assert any("plan 1 is in force" in line for line in story)
+
+
+def calls(tokenizer: FolderTokenizer, /, *names: str, **arguments: Any) -> list[int]:
+    """Tokens with which a decode asks for tools."""
+    written = "".join(
+        f"<tool_call>{json.dumps({'name': name, 'arguments': arguments})}</tool_call>" for name in names
+    )  # fmt: skip
+    return tokenizer.encode(written)
+
+
+def agent(tools: tuple[str, ...] = ("search",), **more: Any) -> dict[str, Any]:
+    return {
+        "tools": [{"name": name, "result_tokens": 40} for name in tools], "max_rounds": 3, "lookahead": 1, **more,
+    }  # fmt: skip
+
+
+def scripted(tokenizer: FolderTokenizer, rounds: int, /, *names: str, **arguments: Any) -> dict[str, list[int]]:
+    """What forces the decodes of the first rounds to call tools; a stage's first token is chosen by its prefill."""
+    script: dict[str, list[int]] = {}
+    for number in range(rounds):
+        forced = calls(tokenizer, *names, **arguments)
+        mark = f"-{number}" if number else ""
+        script["re_prefill" + mark if number else "prefill"] = forced[:1]
+        script["decode" + mark] = forced
+    return script
+
+
+def test_an_agent_grows_its_graph_and_prefills_increments_only(here: Hosted, text: FolderTokenizer) -> None:
+    request = tiny_request(
+        "agent", 120, agent=agent(retrieval={"result_tokens": 40}),
+        dag_constraints={"max_depth": 40, "max_token_budget": 4000},
+    )  # fmt: skip
+    answer = here.answer(request, text="Where?", script=scripted(text, 2, "search", text="capital of France"))
+    assert answer["status"] == "complete", answer["reason"]
+    stages = answer["stages"]
+    assert {"tool-1-search", "tool-2-search", "re_prefill-1", "re_prefill-2", "decode-2"} <= set(stages)
+    assert answer["usage"]["rounds"] == 2
+    assert answer["usage"]["tool_calls"] == 2
+    prompt = len(text.encode(text.render([{"role": "user", "content": "Where?"}], ())))
+    generated = answer["usage"]["generated"]
+    held = prompt + 2 * len(calls(text, "search", text="capital of France"))
+    # Every token is prefilled once, beside what a round appends; a call's last token has no KV yet.
+    assert answer["usage"]["prefilled"] < held + generated + 2 * 120
+    assert answer["usage"]["reused"] > 0
+
+
+@pytest.mark.parametrize(
+    ("limits", "rounds", "limit"),
+    [
+        ({"max_agent_rounds": 1}, 3, "max_agent_rounds"),
+        ({"max_tool_calls": 1}, 3, "max_tool_calls"),
+        ({"max_nodes": 8}, 3, "max_nodes"),
+        ({"max_depth": 6}, 3, "max_depth"),
+        ({"max_token_budget": 260}, 3, "max_token_budget"),
+        ({"max_kv_cache_size": "70kB"}, 3, "max_kv_cache_size"),
+    ],
+)
+def test_a_limit_ends_a_run_with_what_there_is(
+    here: Hosted, text: FolderTokenizer, limits: dict[str, Any], rounds: int, limit: str
+) -> None:
+    constraints = {"max_depth": 40, "max_token_budget": 4000} | limits
+    request = tiny_request("limited", 100, agent=agent(lookahead=0), dag_constraints=constraints)
+    answer = here.answer(request, text="Go on.", script=scripted(text, rounds, "search", text="more"))
+    assert answer["status"] == "partial", answer
+    assert answer["limit"] == limit
+    assert answer["reason"]
+    assert answer["tokens"]
+
+
+@pytest.mark.parametrize(
+    ("request_of", "inputs", "words"),
+    [
+        ({"model": "Llama-2-70B"}, {"text": "x"}, "no plan"),
+        ({"model": "no-such-model"}, {"text": "x"}, "no-such-model"),
+        ({}, {"tokens": [1] * 5000}, "context"),
+        ({}, {"tokens": [1, -1]}, "expected a token"),
+        ({}, {"tokens": [999]}, "999"),
+        ({}, {"messages": [{"role": "king", "content": "x"}]}, "role"),
+    ],
+)
+def test_a_bad_request_is_told_why_and_others_are_answered(
+    here: Hosted, request_of: dict[str, Any], inputs: dict[str, Any], words: str
+) -> None:
+    bad, good = here.answers([(tiny_request(**request_of), inputs), (tiny_request(), {"text": "y"})])
+    assert bad["status"] in ("failed", "refused")
+    assert words in bad["reason"]
+    assert good["status"] == "complete"
+
+
+@pytest.mark.parametrize(
+    ("tool", "arguments", "words"),
+    [
+        ("fail", {"message": "no such city"}, "no such city"),
+        ("hang", {}, "0.3 s"),
+        ("binary", {}, "no text"),
+        ("unknown", {}, "unknown"),
+    ],
+)
+def test_a_bad_tool_is_told_to_the_one_who_called_it(
+    here: Hosted, text: FolderTokenizer, tool: str, arguments: dict[str, Any], words: str
+) -> None:
+    known = tuple(TOOLS)
+    request = tiny_request("tools", 90, agent=agent(known, lookahead=0), dag_constraints={"max_depth": 40})
+    inputs = {"text": "Call it.", "script": scripted(text, 1, tool, **arguments)}
+    called, good = here.answers([(request, inputs), (tiny_request(), {"text": "y"})])
+    assert words in called["reason"]
+    assert called["status"] in ("partial", "failed")
+    assert good["status"] == "complete"
+
+
+def test_a_flood_is_cut_off_and_told(here: Hosted, text: FolderTokenizer) -> None:
+    request = tiny_request("flood", 90, agent=agent(("flood",), lookahead=0), dag_constraints={"max_depth": 40})
+    answer = here.answer(request, text="Call it.", script=scripted(text, 1, "flood", size=10_000))
+    assert answer["status"] == "complete", answer["reason"]
+
+
+def test_a_cancelled_request_ends_with_what_there_is(here: Hosted) -> None:
+    answer = here.cancelled(tiny_request(output=2000, dag_constraints={"max_token_budget": 4000}), 5, text="Go on.")
+    assert answer["status"] == "cancelled"
+    assert answer["reason"] == "not wanted any more"
+    assert 5 <= len(answer["tokens"]) < 2000
+
+
+def test_documents_of_the_request_are_found(here: Hosted) -> None:
+    request = tiny_request(graph={"stages": [{"id": "find", "type": "retrieval"}]})
+    answer = here.answer(request, text="aprons", documents=DOCUMENTS)
+    assert answer["status"] == "complete", answer["reason"]
+
+
+def test_the_folder_holds_no_secret_for_others(here: Hosted) -> None:
+    folder: Path = here.runtime.folder.path
+    assert folder.stat().st_mode & 0o077 == 0
+    assert (folder / "secret").stat().st_mode & 0o077 == 0
