@@ -8,6 +8,7 @@ compete for the processors, what the system made the thread wait for one is told
 A real-time class (``chrt -f 1``) avoids it.
 
     python benchmarks/deadlines.py                    # 2,000 instances
+    python benchmarks/deadlines.py --count 300 --seed 1 --rows rows.json  # in pieces, of other seeds
     python benchmarks/deadlines.py --count 200 --load  # beside a thread of pure Python and one of numpy
 """
 
@@ -16,6 +17,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import gc
+import json
 import random
 import sys
 import threading
@@ -55,6 +57,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--count", type=int, default=2000, help="instances")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--rows", type=Path, help="answers of earlier pieces (other seeds), counted too and added to")
     parser.add_argument("--load", action="store_true", help="beside a busy thread of pure Python and one of numpy")
     arguments = parser.parse_args()
     warmup(compile=False)
@@ -72,9 +75,14 @@ def main() -> None:
         time.sleep(REST * (time.perf_counter() - begun))
         if number % 100 == 99:
             print(f"{number + 1} of {arguments.count}", file=sys.stderr, flush=True)
+    if arguments.rows:
+        known = json.loads(arguments.rows.read_text(encoding="utf-8")) if arguments.rows.exists() else []
+        rows = [*known, *rows]
+        arguments.rows.write_text(json.dumps(rows), encoding="utf-8")
     figures = {f"{how} {ms} ms": _figures(rows, how, ms) for how in ("solve", "plan", "again") for ms in DEADLINES}
     for title, row in figures.items():
         print(f"{title:12s} {' '.join(f'{key} {value}' for key, value in row.items())}")
+    asked = len([row for row in rows if not row["name"].startswith("again")])
     late = [row for row in rows if row["late"]]
     own = [row for row in late if row["late_beyond_waiting"]]
     print(f"late: {len(late)} of {len(rows)}; {len(own)} not because the thread waited for a processor")
@@ -84,7 +92,8 @@ def main() -> None:
     record(
         "deadlines_load" if arguments.load else "deadlines",
         {
-            "instances": arguments.count, "answers": len(rows), "late": len(late), "late_beyond_waiting": len(own),
+            "instances": asked // len(DEADLINES), "answers": len(rows),
+            "late": len(late), "late_beyond_waiting": len(own),
             "by_deadline": figures,
             "latest": [f"{row['name']}, {row['deadline']} ms: {row['ms']:.2f}" for row in latest],
         },

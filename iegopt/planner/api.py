@@ -206,7 +206,9 @@ class Planner(Questions):
         plan = self._in_time.first(self._cluster, request, graph, solver, clock)
         if plan is None:
             return None
+        begun = time.thread_time()
         violations = self.verify(plan, request, graph).violations
+        self._in_time.learn_check(time.thread_time() - begun, len(graph.stages))
         wrong = [each for each in violations if each.rule not in ("deadline", "finish_by", "budget")]
         if wrong:
             raise InternalError(f"the plan breaks {'; '.join(map(str, wrong))}")

@@ -54,7 +54,9 @@ class FirstPlans:
         facts = _facts(sites, graph, request)
         load = cluster.state.site_load(sites.table.topology)
         place = _placed(sites, graph, facts, weights, load, clock)
-        return None if place is None else told(sites, graph, request, facts, place, load, weights, clock)
+        if place is None or clock.left <= 0.0:
+            return None
+        return told(sites, graph, request, facts, place, load, weights, clock)
 
     def _over(self, cluster: CompiledCluster, sizes: set[int]) -> Promising | None:
         """The promising sites for these gang sizes; ``None`` where none are at hand."""

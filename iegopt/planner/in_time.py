@@ -30,8 +30,16 @@ _ANSWER, _FIRST_PACE, _QUICKEST_PACE, _SLOWEST_PACE, _FORGET = 5e-5, 3e-5, 2.5e-
 of a pace after a quicker plan."""
 _PART_LEAST, _PART_STAGE = 2e-4, 4e-5
 """Seconds from which a solve over the promising sites may come to something: at least, and more per stage."""
-_FIRST, _FIRST_STAGE, _FIRST_CHECK, _FIRST_STAGE_CHECK = 1.2e-4, 1.1e-5, 5e-5, 8e-6
-"""Seconds of a first plan at least, and more per stage; of these, the part of telling and verifying it."""
+_FIRST, _FIRST_CHECK = 1.2e-4, 5e-5
+"""Seconds of a first plan at least; of these, the part of telling and verifying it."""
+_CHECK_LEAST, _CHECK_PACE, _SLOWEST_CHECK = 3e-5, 6e-6, 4e-5
+"""Seconds to verify it, more per stage at least, and at most."""
+_FRESH = 0.2
+"""Weight of the last of these in what is expected of the next."""
+_WITH_TELLING, _WITH_ALL = 1.7, 2.3
+"""Multiples of that to tell it, too, and to cost and place it before."""
+_GRACE = 1.5e-4
+"""Seconds by which a first plan may be late, where there would be none."""
 _SOLVE_NEEDS = 5e-4
 """Seconds from which a solve over all sites may come to something."""
 _WORTH_A_TRY = 0.3
@@ -45,6 +53,7 @@ class InTime:
         # Prices of the last solve that had any: what memory is worth hardly changes from one request to the next.
         self._multipliers: Multipliers | None = None
         self._pace = _FIRST_PACE
+        self._check_pace = _CHECK_PACE
         self._first = FirstPlans()
 
     def learn(self, seconds: float, stages: int) -> None:
@@ -55,16 +64,23 @@ class InTime:
         pace = (seconds - _ANSWER) / stages
         self._pace = min(_SLOWEST_PACE, max(pace, _QUICKEST_PACE, _FORGET * self._pace))
 
+    def learn_check(self, seconds: float, stages: int) -> None:
+        """Let the seconds that verifying a first plan took count for what the next one's will take."""
+        pace = self._check_pace + _FRESH * ((seconds - _CHECK_LEAST) / stages - self._check_pace)
+        self._check_pace = min(_SLOWEST_CHECK, max(pace, _CHECK_PACE))
+
     def first(
         self, cluster: CompiledCluster, request: RequestSpec, graph: GraphSpec, solver: str, clock: Clock
     ) -> Plan | None:
         """A first plan, yet to be verified, where the time is too short to wait for others."""
-        needs = pressure() * (_FIRST + _FIRST_STAGE * len(graph.stages))
         if solver != "auto" or self._ready(graph, clock).left >= _PART_FIRST * _whole_seconds(cluster, graph):
             return None
-        if clock.left < needs:
+        pace = self._check_pace * len(graph.stages)
+        if clock.left + _GRACE < pressure() * (_FIRST + _WITH_ALL * pace):
+            # Else a burst of slow ones would be the last that is measured.
+            self.learn_check(_CHECK_LEAST, len(graph.stages))
             return None
-        check = pressure() * (_FIRST_CHECK + _FIRST_STAGE_CHECK * len(graph.stages))
+        check = pressure() * (_FIRST_CHECK + _WITH_TELLING * pace) - _GRACE
         return self._first.plan(cluster, graph, request, Clock(clock.limit - check, clock.start))
 
     def _ready(self, graph: GraphSpec, clock: Clock) -> Clock:

@@ -29,20 +29,19 @@ def plain_seconds(spec: StageSpec, kind: DeviceClass, rate: float, factor: float
     """
     flops, traffic, usual = spec.compute.flops, spec.memory.traffic, KINDS[spec.type]
     moved = usual.io if spec.io is None else spec.io.bytes
-    longest = 0.0
-    for amount, speed in (
-        (usual.flops if flops is None else flops, rate),
-        (usual.traffic if traffic is None else traffic, kind.bandwidth),
-        (moved, kind.io),
-    ):
-        if amount:
-            if speed * factor <= 0.0:
-                return math.inf
-            longest = max(longest, amount / (speed * factor))
-    efficiency = 1.0 if kind.efficiency is None else kind.efficiency
-    if longest and efficiency <= 0.0:
-        return math.inf
-    return (longest / efficiency if longest else 0.0) + spec.fixed_time
+    factor *= 1.0 if kind.efficiency is None else kind.efficiency
+    longest = max(
+        _over(usual.flops if flops is None else flops, rate * factor),
+        _over(usual.traffic if traffic is None else traffic, kind.bandwidth * factor),
+        _over(moved, kind.io * factor),
+    )
+    return longest + spec.fixed_time
+
+
+def _over(amount: float, rate: float) -> float:
+    if rate > 0.0:
+        return amount / rate
+    return math.inf if amount else 0.0
 
 
 def plain_memory(spec: StageSpec) -> int:

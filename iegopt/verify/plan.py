@@ -142,9 +142,9 @@ class _Check:
         for name, end in finish.items():
             begin = end - self.placed[name].time if name in self.placed else 0.0
             at = self.at[name]
-            if not close(begin, at.start, terms):
+            if begin != at.start and not close(begin, at.start, terms):
                 self._bad("claim", f"start of {name}", at.start, begin)
-            if not close(end, at.finish, terms):
+            if end != at.finish and not close(end, at.finish, terms):
                 self._bad("claim", f"finish of {name}", at.finish, end)
         first = next((spec.id for spec in order if spec.type is StageKind.PREFILL), None)
         ttft, limits = self.request.sla.ttft, self.request.dag_constraints

@@ -65,7 +65,10 @@ class StageCheck:
         names = at.devices
         first = self.devices[names[0]]
         kind, k = first.kind, len(names)
-        self._gang(spec, at, first)
+        if k > 1:
+            self._gang(spec, at)
+        elif at.site != names[0]:
+            self.bad("option", spec.id, at.site, "a gang of like devices")
         if spec.parallelism is not None and spec.parallelism.degree != k:
             self.bad("option", spec.id, f"{k} devices", f"{spec.parallelism.degree} devices")
         if kind.type not in (spec.device_types or KINDS[spec.type].device_types):
@@ -81,17 +84,13 @@ class StageCheck:
             return None
         load = self.state[names[0]][0] if k == 1 else max(self.state[name][0] for name in names)
         time = found.time = found.t0 * load
-        if not close(time, at.time, 1):
+        if time != at.time and not close(time, at.time, 1):
             self.bad("claim", f"time of {spec.id}", at.time, time)
         if spec.latency_sla is not None and time > spec.latency_sla + ROUNDING:
             self.bad("sla", spec.id, time, spec.latency_sla)
         return found
 
-    def _gang(self, spec: StageSpec, at: StagePlan, first: Device) -> None:
-        if len(at.devices) == 1:
-            if at.site != at.devices[0]:
-                self.bad("option", spec.id, at.site, "a gang of like devices")
-            return
+    def _gang(self, spec: StageSpec, at: StagePlan) -> None:
         members = [self.devices[name] for name in at.devices]
         alike = len({m.kind for m in members}) == 1 and len(set(at.devices)) == len(members)
         if at.site != "+".join(at.devices) or not alike:
@@ -163,4 +162,4 @@ class StageCheck:
 
 def close(a: float, b: float, terms: int) -> bool:
     """Whether two figures agree but for the rounding of so many terms."""
-    return a == b or abs(a - b) <= _RELATIVE * max(abs(a), abs(b)) + ROUNDING * terms
+    return abs(a - b) <= _RELATIVE * max(abs(a), abs(b)) + ROUNDING * terms
