@@ -249,3 +249,18 @@ def test_a_first_plan_keeps_the_bound_of_a_solver_that_found_a_worse_one(planner
     assert beside_first(plan, dataclasses.replace(result, bound=None, proof=None)) is plan
     proven = beside_first(plan, dataclasses.replace(result, bound=worse - 1))
     assert (proven.status, proven.bound) == ("optimal", plan.objective)
+
+
+def test_promising_sites_are_laid_out_when_they_are_chosen_and_not_again() -> None:
+    planner = Planner(cluster())
+    plans = planner._in_time._first
+    before = dict(plans._sites)
+    assert set(before) == set(planner._cluster.focus_tables)
+    for i in range(80):
+        planner.update(f"H100-{i}", utilisation=0.5)
+    after = dict(plans._sites)
+    assert set(after) == set(planner._cluster.focus_tables)
+    assert not set(after) & set(before)
+    FirstPlans.plan(plans, planner._cluster, planner.graph(request()), request(), Clock(10.0))
+    assert plans._sites == after
+    assert planner._on(planner._cluster)._in_time._first._sites == {}

@@ -9,7 +9,6 @@ tiers one after the other. Whatever comes back has passed the independent verifi
 
 from __future__ import annotations
 
-import copy
 import dataclasses
 import time
 from collections.abc import Callable
@@ -71,6 +70,7 @@ class Planner(Questions):
         self._tokenizer = tokenizer
         self._replanned: BatchPlan | None = None
         self._in_time = InTime()
+        self._in_time.prepare(self._cluster)
         self._known: tuple[CompiledCluster, tuple[Links, WidestPrecision]] | None = None
         keep_freed_memory()
 
@@ -90,6 +90,7 @@ class Planner(Questions):
             Unknown device, or a figure out of range.
         """
         self._cluster.update(device, queue=queue, utilisation=utilisation, used=used)
+        self._in_time.prepare(self._cluster)
 
     def graph(self, request: RequestSpec) -> GraphSpec:
         """The execution graph of a request: the one it gives, or the builder's.
@@ -248,7 +249,7 @@ class Planner(Questions):
 
     def _on(self, cluster: CompiledCluster) -> Self:
         other = super()._on(cluster)
-        other._in_time = copy.copy(self._in_time)
+        other._in_time = self._in_time.for_another()
         return other
 
     def replan(

@@ -20,6 +20,7 @@ from iegopt.plans import Plan
 from iegopt.problem.cluster import CompiledCluster
 from iegopt.problem.compile import can_focus, degrees_of, precisions_of
 from iegopt.problem.compile_edges import buffers, wire_bytes
+from iegopt.problem.sites import SiteTable
 from iegopt.problem.stage_options import Block
 from iegopt.solvers.clock import Clock
 from iegopt.solvers.search.best_fit import Neighbours, best_fit
@@ -37,7 +38,14 @@ class FirstPlans:
     """Makes first plans on a cluster; what it works out of the cluster's sites is kept."""
 
     def __init__(self) -> None:
-        self._sites: Promising | None = None
+        self._sites: dict[SiteTable, Promising | None] = {}
+
+    def prepare(self, cluster: CompiledCluster) -> None:
+        """Lay the promising sites out now, where others have been chosen since, not within the next deadline."""
+        tables = cluster.focus_tables
+        if self._sites.keys() != set(tables):
+            kept = self._sites
+            self._sites = {table: kept[table] if table in kept else self._of(cluster, table) for table in tables}
 
     def plan(self, cluster: CompiledCluster, graph: GraphSpec, request: RequestSpec, clock: Clock) -> Plan | None:
         """A plan that keeps SLAs and memory; limits of the whole request are for the verifier to see to.
@@ -63,12 +71,15 @@ class FirstPlans:
         table = cluster.focus(sizes)
         if table is None:
             return None
-        kept = self._sites
-        if kept is None or kept.cluster is not cluster or kept.table is not table:
-            same = kept is not None and kept.table.kinds is table.kinds
-            rates = kept.rates if kept is not None and same else KindRates(table.kinds, cluster.parallel_efficiency)
-            self._sites = Promising.of(cluster, table, rates)
-        return self._sites
+        kept = self._sites.get(table)
+        if kept is None or kept.cluster is not cluster:
+            kept = self._sites[table] = self._of(cluster, table)
+        return kept
+
+    def _of(self, cluster: CompiledCluster, table: SiteTable) -> Promising | None:
+        """Rates are those of kinds, which tables chosen anew have from the ones before."""
+        known = [sites.rates for of, sites in self._sites.items() if sites is not None and of.kinds is table.kinds]
+        return Promising.of(cluster, table, known[0] if known else KindRates(table.kinds, cluster.parallel_efficiency))
 
 
 def _supports(graph: GraphSpec, request: RequestSpec) -> bool:

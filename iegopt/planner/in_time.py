@@ -6,6 +6,7 @@ where the next one starts.
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 
 from iegopt.explain.nearby import nearby
@@ -55,6 +56,16 @@ class InTime:
         self._pace = _FIRST_PACE
         self._check_pace = _CHECK_PACE
         self._first = FirstPlans()
+
+    def for_another(self) -> InTime:
+        """The same for a planner of a like cluster, which learns on its own."""
+        other = copy.copy(self)
+        other._first = FirstPlans()
+        return other
+
+    def prepare(self, cluster: CompiledCluster) -> None:
+        """What the next deadline need not wait for."""
+        self._first.prepare(cluster)
 
     def learn(self, seconds: float, stages: int) -> None:
         """Take the seconds that decoding and verifying so many stages took for what they will take; forget slow ones.

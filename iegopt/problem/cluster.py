@@ -150,6 +150,11 @@ class CompiledCluster:
         key, every = frozenset(sizes) | {1}, frozenset(self.gang_sizes) | {1}
         return self._tables.get(key) or (self._tables[every] if key <= every else None)
 
+    @property
+    def focus_tables(self) -> tuple[SiteTable, ...]:
+        """The promising sites of every table at hand, as chosen last."""
+        return tuple(dict.fromkeys(self._focus.values()))
+
     def focus(self, sizes: Iterable[int]) -> SiteTable | None:
         """The promising ones of the sites at hand for these gang sizes; all, where there are few."""
         table = self.sites_at_hand(sizes)
