@@ -126,6 +126,28 @@ def _makespan(document: Document) -> str:
     )
 
 
+def _kv_transfer(document: Document) -> str:
+    told = []
+    for transport, ways in document["exposed_ms"].items():
+        saved = document["saved"][transport]
+        shown = ", ".join(
+            f"{way} {ms:.0f} ms" + (f" ({100 * saved[way]:.0f} % saved)" if way != "blocking" else "")
+            for way, ms in ways.items()
+        )
+        told.append(f"{transport}: {shown}")
+    prefill = ", ".join(f"{seconds:.2f} s {way}" for way, seconds in document["prefill_s"].items())
+    return f"exposed time of {document['megabytes']:.0f} MB, {'; '.join(told)}; prefill {prefill}"
+
+
+def _kv_loss(document: Document) -> str:
+    shares, errors = document["share_differing"], document["relative_error"]
+    told = ", ".join(
+        f"{way} {100 * share:.2f} % of {document['positions']} tokens (error of KV {100 * errors[way]:.2f} %)"
+        for way, share in shares.items()
+    )
+    return f"likeliest token is another: {told}"
+
+
 def _import_time(document: Document) -> str:
     return ", ".join(f"`{what}` {1e3 * seconds:.0f} ms" for what, seconds in document["median_s"].items())
 
@@ -150,6 +172,9 @@ SENTENCES: dict[str, Callable[[Document], str]] = {
     "oracle": _oracle,
     "makespan": _makespan,
     "import_time": _import_time,
+    "kv_transfer": _kv_transfer,
+    "kv_loss_tiny": _kv_loss,
+    "kv_loss_smollm2": _kv_loss,
 }
 
 

@@ -16,7 +16,7 @@ from typing import Literal
 
 import torch
 
-from iegopt_runtime.errors import KvLost, ModelError, NoRoom
+from iegopt_runtime.errors import KvLost, ModelError, NoRoom, RuntimeFault
 from iegopt_runtime.kv.blocks import Chain, KvManifest
 from iegopt_runtime.kv.history import BLOCK_TOKENS
 from iegopt_runtime.kv.store import KvStore, KvUse
@@ -116,7 +116,15 @@ class LmEngine:
 
     def submit(self, job: Job, on_event: OnEvent) -> None:
         """Queue a job. ``on_event`` is called from the engine's thread and must be quick; its last event is one of
-        ``Done``, ``Preempted``, ``Vectors`` and ``Failed``. From any thread."""
+        ``Done``, ``Preempted``, ``Vectors`` and ``Failed``. From any thread.
+
+        Raises
+        ------
+        RuntimeFault
+            The engine has ended.
+        """
+        if self._closing:
+            raise RuntimeFault("the engine has ended")
         self._inbox.put(lambda: self._enqueue(_Pending(job, on_event)))
 
     def stop(self, job_id: str, how: How = "cancel") -> None:
@@ -159,18 +167,25 @@ class LmEngine:
 
     def _run(self) -> None:
         torch.set_num_threads(self._threads)
+        try:
+            with torch.no_grad():
+                self._loop()
+        finally:
+            self._closing = True
+            self._read_inbox(block=False)
+            for job_id in [*self._active, *(pending.job.job_id for pending in self._waiting)]:
+                self._stop(job_id, "cancel")
+
+    def _loop(self) -> None:
         swept = self._clock()
-        with torch.no_grad():
-            while not self._closing:
-                self._read_inbox(block=not self._active)
-                self._admit()
-                for job_id in list(self._active):
-                    self._step(job_id)
-                if self._clock() - swept >= IDLE_SECONDS:
-                    swept = self._clock()
-                    self.store.sweep(swept)
-        for job_id in [*self._active, *(pending.job.job_id for pending in self._waiting)]:
-            self._stop(job_id, "cancel")
+        while not self._closing:
+            self._read_inbox(block=not self._active)
+            self._admit()
+            for job_id in list(self._active):
+                self._step(job_id)
+            if self._clock() - swept >= IDLE_SECONDS:
+                swept = self._clock()
+                self.store.sweep(swept)
 
     def _read_inbox(self, block: bool) -> None:
         try:

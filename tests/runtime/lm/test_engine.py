@@ -10,6 +10,7 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
+from iegopt_runtime.errors import RuntimeFault
 from iegopt_runtime.kv.history import length
 from iegopt_runtime.kv.tiers import Tier
 from iegopt_runtime.lm.jobs import Embed, Failed, Generate, Preempted, Rerank, Started, Stop, Streamed, Vectors, Waiting
@@ -320,3 +321,14 @@ def test_a_job_twice_is_refused(client: Client) -> None:
     assert isinstance(event, Failed)
     assert "already here" in event.message
     assert len(client.end("a").result.tokens) == 500  # type: ignore[union-attr]
+
+
+def test_an_engine_that_ends_says_so_to_everyone(client: Client) -> None:
+    client.submit(job("a", prompt(10), 3000))
+    client.until(lambda e: isinstance(e, Streamed))
+    client.engine.close()
+    event = client.end("a")
+    assert isinstance(event, Failed)
+    assert event.cause == "cancelled"
+    with pytest.raises(RuntimeFault, match="has ended"):
+        client.submit(job("b", prompt(10)))
