@@ -1,7 +1,7 @@
 """How much of a KV transfer between two processes is left to wait for once the prefill is done.
 
-``python benchmarks/kv_transfer.py [--tokens N] [--rounds N]`` prefills 2,048 tokens of a random Llama whose KV takes
-128 KiB a token (256 MiB together, fp32) on an engine here, and has the KV held by another process, over shared memory
+``python benchmarks/kv_transfer.py [--tokens N] [--rounds N]`` prefills 1,024 tokens of a random Llama whose KV takes
+256 KiB a token (256 MiB together, fp32) on an engine here, and has the KV held by another process, over shared memory
 and over TCP on the loopback, in turns:
 
 - blocking: one copy of the whole when the prefill has ended, read in one piece at the other end, nothing checked;
@@ -9,7 +9,8 @@ and over TCP on the loopback, in turns:
 - overlapped: the same while the prefill computes, and compressed to int8.
 
 The exposed time goes from the last forward pass to the other end's word that it holds all. The prefill's own time is
-told beside it, since sending takes the processor from it. Exit 1 where overlapping saves less than 60 % of the
+told beside it, since sending takes the processor from it. Of the rounds the least time counts for every way: other
+work on the machine can only add to it, and three threads want two cores here. Exit 1 where overlapping saves less than 60 % of the
 blocking copy's exposed time.
 """
 
@@ -30,7 +31,6 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "runtime"))
@@ -59,7 +59,7 @@ from iegopt_runtime.models.tiny import llama_folder
 SECRET = b"benchmark"
 TIMEOUT = 60.0
 SHAPE = LlamaConfig(
-    hidden_size=256, intermediate_size=512, num_hidden_layers=16, num_attention_heads=8, num_key_value_heads=8,
+    hidden_size=128, intermediate_size=256, num_hidden_layers=32, num_attention_heads=8, num_key_value_heads=8,
     head_dim=128, vocab_size=260, max_position_embeddings=8192, tie_word_embeddings=True,
 )  # fmt: skip
 AT_END = KvTransferConfig(chunk_size=8 * 10**6, pipeline_depth=4)
@@ -73,7 +73,7 @@ WAYS = {
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--tokens", type=int, default=2048)
+    parser.add_argument("--tokens", type=int, default=1024)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--receiver", action="store_true", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
@@ -106,13 +106,13 @@ def report(size: int, exposed: dict[str, dict[str, list[float]]], prefill: dict[
     figures: dict[str, Any] = {"megabytes": size / 1e6, "exposed_ms": {}, "saved": {}, "prefill_s": {}}
     enough = True
     for transport, ways in exposed.items():
-        figures["exposed_ms"][transport] = {way: 1e3 * median(seconds) for way, seconds in ways.items()}
-        saved = {way: 1 - median(seconds) / median(ways["blocking"]) for way, seconds in ways.items()}
+        figures["exposed_ms"][transport] = {way: 1e3 * min(seconds) for way, seconds in ways.items()}
+        saved = {way: 1 - min(seconds) / min(ways["blocking"]) for way, seconds in ways.items()}
         figures["saved"][transport] = saved
         enough = enough and saved["overlapped"] >= 0.6
         for way, seconds in ways.items():
-            print(f"{transport:14} {way:18} exposed {1e3 * median(seconds):7.1f} ms  saved {100 * saved[way]:5.1f} %")
-    figures["prefill_s"] = {way: median(seconds) for way, seconds in prefill.items()}
+            print(f"{transport:14} {way:18} exposed {1e3 * min(seconds):7.1f} ms  saved {100 * saved[way]:5.1f} %")
+    figures["prefill_s"] = {way: min(seconds) for way, seconds in prefill.items()}
     print("prefill", {way: f"{seconds:.2f} s" for way, seconds in figures["prefill_s"].items()})
     record("kv_transfer", figures)
     return 0 if enough else 1
