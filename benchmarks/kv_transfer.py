@@ -10,8 +10,8 @@ and over TCP on the loopback, in turns:
 
 The exposed time goes from the last forward pass to the other end's word that it holds all. The prefill's own time is
 told beside it, since sending takes the processor from it. Of the rounds the least time counts for every way: other
-work on the machine can only add to it, and three threads want two cores here. Exit 1 where overlapping saves less than 60 % of the
-blocking copy's exposed time.
+work on the machine can only add to it, and three threads want two cores here. Exit 1 where overlapping saves less
+than 60 % of the blocking copy's exposed time.
 """
 
 from __future__ import annotations
