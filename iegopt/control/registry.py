@@ -63,6 +63,7 @@ def _take_over(core: Core, worker: Worker, event: Registered) -> None:
         if isinstance(message, _ENDS) and message.worker == worker.id:
             core.inbox.append(message)
             ended.add(AttemptKey(message.request_id, message.stage, message.attempt))
+            _forget(core, worker, message.request_id)
     _stop_unwanted(core, worker, event.running)
     for (request_id, stage_id), attempt in list(worker.attempts.items()):
         key = AttemptKey(request_id, stage_id, attempt)
@@ -83,10 +84,15 @@ def _stop_unwanted(core: Core, worker: Worker, keys: tuple[AttemptKey, ...]) -> 
     for key in keys:
         if core.attempt(key, worker.id) is not None:
             continue
-        run = core.runs.get(key.request_id)
         core.send(Stop(worker.id, key.request_id, key.stage, key.attempt, "cancel"))
-        if run is None or run.over:
-            core.send(Forget(worker.id, key.request_id))
+        _forget(core, worker, key.request_id)
+
+
+def _forget(core: Core, worker: Worker, request_id: str) -> None:
+    """Have a worker forget a request that was answered, or forgotten here, while it was away."""
+    run = core.runs.get(request_id)
+    if run is None or run.over:
+        core.send(Forget(worker.id, request_id))
 
 
 def heartbeat(core: Core, event: Heartbeat) -> None:

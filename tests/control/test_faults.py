@@ -9,7 +9,9 @@ import pytest
 from iegopt.control.documents import document
 from iegopt.control.messages import (
     Accepted,
+    Acknowledged,
     AttemptKey,
+    Cancelled,
     Disconnected,
     Dismiss,
     Draining,
@@ -370,6 +372,16 @@ def test_a_worker_that_comes_back_hands_over_what_it_has_done() -> None:
     assert hand.stage("decode").attempt == 1
     hand.register("gpu-b.lm", finished=[document(done)])  # it has not heard of it
     assert hand.of(Start) == []
+
+
+def test_a_worker_that_missed_the_answer_of_a_request_forgets_it_when_it_is_back() -> None:
+    hand = decoding()
+    done = document(Finished(*hand.about("decode"), a_result(hand.stage("decode"), "r/decode")))
+    hand.give(Disconnected(hand.now, "gpu-b.lm", "1"))
+    hand.give(Cancelled(hand.now, "r", "not wanted"))
+    hand.give(Acknowledged(hand.now, "r"))
+    hand.register("gpu-b.lm", finished=[done])
+    assert hand.of(Forget) == [Forget("gpu-b.lm", "r")]
 
 
 def test_a_start_that_never_arrived_is_sent_again() -> None:

@@ -106,7 +106,7 @@ class Faults(RuleBasedStateMachine):
         if said:
             self.world.give(read(document(said[int(place * (len(said) - 1))])))  # type: ignore[arg-type]
 
-    @rule(place=st.floats(0, 1), result=st.sampled_from([{}, {"tokens": [1, 2], "text": 7}, {"kv": None}]))
+    @rule(place=st.floats(0, 1), result=st.sampled_from([{}, {"tokens": ["x"], "text": 7}, {"kv": None}]))
     def talk_nonsense(self, place: float, result: dict[str, Any]) -> None:
         """A worker hands over a result that is none."""
         live = [(r, s) for r in self.world.controller.core.runs.values() for s in r.live()]
