@@ -9,7 +9,7 @@ that running sequences have reserved counts as used in L0.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
 
@@ -68,8 +68,8 @@ class TierIndex:
     def __len__(self) -> int:
         return len(self._entries)
 
-    def keys(self) -> list[str]:
-        return list(self._entries)
+    def __iter__(self) -> Iterator[str]:
+        return iter(list(self._entries))
 
     def tiers(self, key: str) -> frozenset[Tier]:
         """Where a block lies; empty where it is not held."""
