@@ -11,6 +11,7 @@ from math import inf
 import numpy as np
 import numpy.typing as npt
 
+from iegopt.batch.grid import deadline_grid
 from iegopt.batch.instance_load import InstanceLoad
 from iegopt.batch.losses import preemption_costs
 from iegopt.batch.model import BatchModel
@@ -24,8 +25,6 @@ Floats = npt.NDArray[np.float64]
 
 SLACK = 1e-7
 """Rounding that the arrays allow, well above the exact trial's."""
-GRID = 8
-"""Deadlines at which the work due is summed up per instance."""
 
 
 class Board:
@@ -55,10 +54,11 @@ class Board:
         self.tenancy = Tenancy(model, self.plan)
         self.paces = model.paces.tolist()
         self.worth = np.zeros(len(self.tenancy.levels))
-        self.grid = self.grid_of(model)
+        self.grid = deadline_grid(model)
         kinds, instances, J = model.kinds, model.instances, model.J
         self.base_compute, self.base_read = kinds.base_compute[instances.kind], kinds.base_read[instances.kind]
         self.compute, self.read = np.zeros(J), np.zeros(J)
+        self.speed = np.zeros(J)
         self.tau, self.tightest = np.zeros(J), np.zeros(J)
         self.memory, self.sequences = np.zeros(J, dtype=np.int64), np.zeros(J, dtype=np.int64)
         self.deadlines = self.grid.tolist()
@@ -121,7 +121,7 @@ class Board:
             return float(queue["weight"][i])
         return float(queue["weight"][i] * min(1.0, self.model.policy.reference_pace / tau))
 
-    def place(self, i: int, p: int, q: int, rung: int, fetch: int = -1) -> bool:
+    def place(self, i: int, p: int, q: int, rung: int, fetch: int = -1, spare: float = 0.0) -> bool:
         """Place request ``i`` if all rules hold with it, ``q`` then at pace ``rung``."""
         queue, here, there = self.model.plain, self.loads[p], self.loads[q]
         decodes = queue["output"][i] > 0
@@ -134,9 +134,9 @@ class Board:
             if not self.tenancy.allows(held):
                 return False
         if p == q:
-            if not here.fits(job, i, rung):
+            if not here.fits(job, i, rung, spare):
                 return False
-        elif not there.fits(None, i, rung) or not here.fits(job):
+        elif not there.fits(None, i, rung) or not here.fits(job, spare=spare):
             return False
         if rung != there.pace and not self._others_in_time(q, tau, p if p != q else -1):
             return False
@@ -305,7 +305,8 @@ class Board:
             self.due[j] = np.cumsum(work[:-1])
         else:
             self.due[j] = 0.0
-        left = (load.speed * (1.0 + SLACK) + SLACK) * self.grid - self.due[j]
+        self.speed[j] = load.speed
+        left = (self.speed[j] * (1.0 + SLACK) + SLACK) * self.grid - self.due[j]
         self.slack[j] = np.minimum.accumulate(left[::-1])[::-1]
         if load.gains.keys() != self._seen[j]:
             for block in self._seen[j]:
@@ -313,14 +314,3 @@ class Board:
             self._seen[j] = frozenset(load.gains)
             for block in self._seen[j]:
                 self.gains.setdefault(block, set()).add(j)
-
-    @staticmethod
-    def grid_of(model: BatchModel) -> Floats:
-        """Quantiles of the prefills' deadlines; those that lie in the past let no work in."""
-        queue, wanted = model.queue, model.queue.prefill_by > 0.0
-        if not wanted.any():
-            return np.array([model.policy.window])
-        late = (queue.e2e - queue.output * model.paces[min(2, len(model.paces) - 1)])[wanted]
-        prefill_by = queue.prefill_by[wanted]
-        by = np.minimum(prefill_by, np.maximum(late, 1e-3))
-        return np.unique(np.append(np.quantile(by, np.linspace(0.0, 1.0, GRID)), prefill_by.max()))

@@ -92,7 +92,9 @@ class InstanceLoad:
         """The prefill of request ``i`` here, decoding on ``decode`` at ``pace`` seconds a token."""
         return self._maker.job(i, decode, pace, fetch)
 
-    def fits(self, job: Job | None = None, decode: int | None = None, pace: int | None = None) -> bool:
+    def fits(
+        self, job: Job | None = None, decode: int | None = None, pace: int | None = None, spare: float = 0.0
+    ) -> bool:
         """Whether all rules of this instance hold with one more prefill, one more decode, or another pace.
 
         Parameters
@@ -103,6 +105,8 @@ class InstanceLoad:
             A request that decodes here.
         pace
             In place of ``self.pace``.
+        spare
+            Share of its time beyond that, which other decodes are to have.
         """
         queue, rung = self.model.plain, self.pace if pace is None else pace
         memory, sequences, compute, read = self.memory, self.sequences, self.compute, self.read
@@ -119,7 +123,7 @@ class InstanceLoad:
         if sequences and (rung < 0 or not self._paced(tau, rung != self.pace, decode)):
             return False
         share = max(self._bases[0] + compute, self._bases[1] + read) / tau if sequences else 0.0
-        speed = 1.0 - share - self._other
+        speed = 1.0 - share - self._other - spare
         if sequences and speed < -TOLERANCE:
             return False
         jobs = self.jobs if rung == self.pace else [self._at(old, tau) for old in self.jobs]

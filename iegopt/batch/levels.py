@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
 
+from iegopt.batch.blueprint import drawn
 from iegopt.batch.board import Board
 from iegopt.batch.bound import Bound, descend, first_prices
 from iegopt.batch.bound_rows import Items, classes_of, queued_items, running_items
@@ -21,9 +22,12 @@ from iegopt.batch.construct import (
 )
 from iegopt.batch.cutting import cut
 from iegopt.batch.dual import Dual
+from iegopt.batch.grid import deadline_grid
 from iegopt.batch.improve import make_room, quicken
+from iegopt.batch.leavings import Leavings
 from iegopt.batch.model import BatchModel
 from iegopt.batch.outcome import Outcome
+from iegopt.batch.packing import Packing
 from iegopt.batch.placement import Placement
 from iegopt.batch.reach import Prices
 from iegopt.batch.repair import repaired
@@ -46,6 +50,11 @@ SMALL = 50_000
 """Requests times instances up to which rules are tried too."""
 LOOK, STEPS = 40, 100
 """Steps of the bound to see whether a level has all it asks for, and to come near."""
+BOUNDING = 0.5
+"""Part of the time left for bounds; the rest is for the plan."""
+FEW, STAY = 0.05, 0.02
+"""Part of the planned requests that a plan drawn anew may move; and what more of a level's utility it must have where
+it moves more of them."""
 ROUNDS, TRIES = 3, 200
 """Of making room, and requests tried in each."""
 NEAR = 0.98
@@ -77,7 +86,7 @@ class Search:
     def __post_init__(self) -> None:
         self.best = Placement.empty(self.model)
         self.outcome = evaluate(self.model, self.best)
-        self.scout, self.grid = Scout(self.model), Board.grid_of(self.model)
+        self.scout, self.grid = Scout(self.model), deadline_grid(self.model)
         self.levels = self.outcome.levels.tolist()
         self.classes = classes_of(self.model)
         self.queued, self.running = queued_items(self.model, self.classes), running_items(self.model, self.classes)
@@ -89,22 +98,41 @@ class Search:
         board = Board(self.model)
         even = even_prices(self.model, board)
         cost = self._cost(even)
-        small = self.model.N * self.model.J <= SMALL
+        small, scarce = self.model.N * self.model.J <= SMALL, None
         if (self.model.queue.planned_prefill >= 0).any():
             self._keep(self.model.queue.planned_prefill, self.model.queue.planned_decode, even, cost)
-        scarce = self._scarcity() if self.classes.size and self.model.N else None
-        if small or scarce is None:
+        self._pack(cost)
+        if small:
+            scarce = self._scarcity() if self.classes.size and self.model.N else None
             self._construct(Board(self.model), plain_prices(self.model, board), cost)
-        if scarce is not None:
-            self._priced(*scarce)
+            if scarce is not None:
+                self._priced(*scarce)
         if small and not self._complete():
             if not self._all_placed():
                 self._construct(Board(self.model), even, cost)
             self._by_rules()
+        whole, self.clock = self.clock, self.clock.slice(BOUNDING * self.clock.left)
         for at in range(len(self.levels)):
             self._bound(at, scarce)
+        self.clock = whole
         self._improve(cost, plain_prices(self.model, board))
         self._settle(even, cost)
+
+    def _pack(self, cost: Floats) -> None:
+        """Fill a board after blueprints, each drawn of what the levels above have left, and offer what comes of it."""
+        board, leavings = Board(self.model), Leavings(self.model)
+        plain = plain_prices(self.model, board)
+        for n, level in enumerate(self.levels, start=1):
+            blueprint = drawn(board, self.classes, self.queued, self.clock)
+            if blueprint is None:
+                break
+            packing = Packing(board, self.scout, self.classes, blueprint, leavings)
+            prices = replace(plain, wish=packing.wish)
+            set_paces(board, prices)
+            left = packing.fill(level, self.clock)
+            turn = order_by_density(self.model, left, cost[left]).tolist()
+            fill(board, self.scout, turn, prices, self.clock.slice(self.clock.left / (1 + len(self.levels) - n)))
+        self.offer(board.plan.copy(), anew=True)
 
     def _improve(self, cost: Floats, prices: Prices) -> None:
         """Make room for what is not placed, as long as that places more; then decode faster where that is free."""
@@ -190,6 +218,8 @@ class Search:
         self.bounds[level] = min(bound.value, self.full[level])
         if have >= NEAR * self.full[level]:
             return
+        if self.model.N * self.model.J > SMALL:
+            return
         for part in PARTS if scarce is None else ():
             if bound.value < SCARCE * self.full[level] or self.clock.left <= 0.0:
                 break
@@ -199,10 +229,11 @@ class Search:
         if self.clock.left > 0.0 and (scarce is None or dual.level != scarce[0].level):
             self._priced(dual, bound)
 
-    def offer(self, plan: Placement) -> bool:
-        """Take a plan if it is better."""
+    def offer(self, plan: Placement, *, anew: bool = False) -> bool:
+        """Take a plan if it is better; one that is made anew and moves many only if it is much better."""
         outcome = repaired(self.model, plan)
-        if not better(outcome, self.outcome):
+        many = outcome.changed.sum() > FEW * (self.model.queue.planned_prefill >= 0).sum()
+        if not better(outcome, self.outcome, STAY if anew and many else EPSILON):
             return False
         self.best, self.outcome = plan, outcome
         return True
@@ -268,9 +299,10 @@ class Search:
         return float(self.model.queue.weight[mine].sum())
 
 
-def better(new: Outcome, old: Outcome) -> bool:
-    """Whether a plan is worth more, level by level; among equals, whether it has less delay and less money."""
+def better(new: Outcome, old: Outcome, margin: float = EPSILON) -> bool:
+    """Whether a plan is worth more, level by level, by more than a relative margin; among equals, but for rounding,
+    whether it has less delay and less money."""
     for mine, theirs in zip(new.objective.tolist(), old.objective.tolist(), strict=True):
-        if abs(mine - theirs) > EPSILON * max(1.0, abs(theirs)):
+        if abs(mine - theirs) > margin * max(1.0, abs(theirs)):
             return bool(mine > theirs)
-    return new.delay + new.money < old.delay + old.money
+    return margin <= EPSILON and new.delay + new.money < old.delay + old.money

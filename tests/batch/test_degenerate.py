@@ -134,7 +134,9 @@ def test_unlike_devices_are_loaded_by_speed_and_capacity() -> None:
     # Dense 16-bit rates of the data sheets: 989, 312, 362 and 121 TFLOP/s.
     assert by["h100"] > 1.5 * by["a100-80gb"]
     assert by["h100"] > 1.5 * by["l40s"]
-    assert min(by["a100-80gb"], by["l40s"]) > 1.5 * by["l4"]
+    # An A100 has the memory's bandwidth to decode for others, which leaves it fewer prefills than an L40S.
+    assert by["l40s"] > 1.5 * by["l4"]
+    assert by["a100-80gb"] > by["l4"]
     work = {use.id: use.prefill_seconds for use in plan.instances}
     assert min(work[name] for name in names if not name.startswith("l4-")) > 2.0
     for use in plan.instances:

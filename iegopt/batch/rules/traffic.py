@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
+from iegopt.batch.leavings import Leavings
 from iegopt.batch.loads import loads
 from iegopt.batch.model import BatchModel
 from iegopt.batch.placement import Placement
@@ -20,8 +20,6 @@ Bools = npt.NDArray[np.bool_]
 
 ELSEWHERE = 0.75
 """What a token held in host memory counts beside one on the device (Dynamo's host tier)."""
-
-_NOWHERE = np.zeros(0, dtype=np.int64)
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,10 +66,8 @@ class Traffic:
         self.memory = loads(model, Placement.empty(model)).memory.astype(float)
         self.work = model.prefill.seconds(np.arange(model.N)[:, None], np.arange(model.K))
         self.speed, self.size = self._figures() if speeds else (np.ones(J), np.ones(J))
-        self._sent: dict[int, Ints] = {}
+        self._leavings = Leavings(model)
         self._last: tuple[int, tuple[Floats, Floats]] = -1, (np.zeros(0), np.zeros(0))
-        count = Counter(block for blocks in model.holdings.blocks for block in blocks)
-        self._shared = {block for block, times in count.items() if times > 1}
         rows, group = np.unique(model.prefill.runs, axis=0, return_inverse=True)
         self._reaches, self._group = [self._reach(row) for row in rows], group.reshape(-1).tolist()
 
@@ -96,13 +92,9 @@ class Traffic:
         holders, tokens, read = model.holdings.of(i, prompt)
         there[holders] = tokens
         credit[holders] = tokens * np.where(read > 0.0, ELSEWHERE, 1.0)
-        for depth, block in enumerate(model.holdings.blocks[i], start=1):
-            sent = self._sent.get(block)
-            if sent is None:
-                break
-            run = float(min(depth * model.holdings.block_tokens, prompt - 1))
+        for sent, run in self._leavings.runs(i):
             for known in (there, credit):
-                known[sent] = np.maximum(known[sent], run)
+                known[sent] = np.maximum(known[sent], float(run))
         self._last = i, (there[reach.every], credit[reach.every])
         return self._last[1]
 
@@ -118,11 +110,7 @@ class Traffic:
         if q != p:
             self.requests[q] += 1.0
             self.memory[p] += queue["kv_prompt"][i]
-        for block in self.model.holdings.blocks[i]:
-            if block in self._shared:
-                known = self._sent.get(block, _NOWHERE)
-                if not (known == p).any():
-                    self._sent[block] = np.append(known, p)
+        self._leavings.leave(i, p)
 
     def _reach(self, row: Bools) -> Reach:
         at = self.model.instances
