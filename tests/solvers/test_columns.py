@@ -10,9 +10,11 @@ import pytest
 
 from iegopt.errors import BackendError
 from iegopt.solvers.brute import Brute
+from iegopt.solvers.clock import Clock
 from iegopt.solvers.exact import knapsacks as module
-from iegopt.solvers.exact.columns import run_columns
+from iegopt.solvers.exact.columns import _Columns, run_columns
 from iegopt.solvers.exact.knapsacks import Knapsack, knapsacks
+from iegopt.solvers.incumbent import Incumbent
 from iegopt.solvers.milp import Milp
 from iegopt.solvers.result import Params, Status
 from tests.solvers.test_separable import SOLVABLE, unconnected
@@ -85,3 +87,16 @@ def test_columns_prove_what_capacity_prices_cannot() -> None:
     dear = dataclasses.replace(options, cost=options.cost * 10**15)
     with pytest.raises(BackendError, match="too large for columns"):
         run_columns(dataclasses.replace(small, options=dear), Params(time_limit=5.0), None)
+
+
+@needs_highs
+@pytest.mark.parametrize("seed", SOLVABLE[:10])
+def test_columns_count_again_after_a_dive(seed: int) -> None:
+    problem = unconnected(seed)
+    search = _Columns(problem, Incumbent(problem, "columns", None), Clock(5.0), 0)
+    search.generate()
+    before, _, _ = search._master()
+    search._dive(noisy=False)
+    after, _, parts = search._master()
+    assert after <= before * (1 + 1e-9) + 1e-6
+    assert len(parts) == len(search.chosen)

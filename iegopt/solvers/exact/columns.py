@@ -8,7 +8,8 @@
    holds. Prices are drawn towards the best so far (Wentges, International Transactions in Operational Research 4,
    1997), and are whole ticks, so that bounds are exact.
 2. Diving: the column with the largest part in the mixture is taken, the rest is solved again with new columns, until
-   every device has one. The first dive is greedy, later ones weigh the parts at random.
+   every device has one; columns with a stage that is taken already are left out until the end of the dive, which makes
+   the programme small. The first dive is greedy, later ones weigh the parts at random.
 
 Rows say that a stage is on some device at least; of a stage on several the cheapest counts, since costs are told from
 the cheapest option of each stage and are so never negative.
@@ -44,8 +45,8 @@ _INERTIA, _DIVE_INERTIA = 0.85, 0.5
 _WHOLE = 0.999
 """Part from which a column counts as taken by the master itself."""
 _PRICES_SHARE = 0.05
-_DIVE_ROUNDS = 12
-"""Rounds of new columns for every column taken, at most."""
+_DIVE_ROUNDS = 60
+"""Rounds of new columns for every column taken, at most: with few, those at hand seldom fit the last stages."""
 _NEAR = 0.25
 """Part of the grain between master and bound at which the columns suffice."""
 _IDLE_DIVES = 40
@@ -54,6 +55,8 @@ _LEAST_WEIGHT = 0.5
 """What a column's part counts at least after the first dive."""
 _ARTIFICIAL = 3
 """Cost of a stage on no device, in dearest options."""
+_DUAL, _PRIMAL = 1, 4
+"""HiGHS's numbers of the simplex methods."""
 _PROOF = "column generation"
 
 
@@ -108,6 +111,8 @@ class _Columns:
         self.highs: Any = highspy.Highs()  # type: ignore[no-untyped-call]
         for name, setting in (("output_flag", False), ("threads", 1)):
             self.highs.setOptionValue(name, setting)
+        self._rebounded = False
+        """Whether bounds of columns have changed since the master was solved."""
         self.endless = highspy.kHighsInf
         none, nothing = np.zeros(0, dtype=np.int32), np.zeros(0)
         for _ in range(problem.V):
@@ -141,6 +146,11 @@ class _Columns:
         closed = self.best.bound is not None and self.best.bound >= (self.best.objective or NO_LIMIT)
         return self.clock.left <= 0 or closed
 
+    def _too_dear(self, value: float) -> bool:
+        """Whether no plan of at least this value, in ticks above the cheapest options, is better than the best."""
+        known = self.best.objective
+        return known is not None and value + self.base > known - self.grain
+
     def _add(self, device: int, options: Ints) -> bool:
         """A column, unless it is known; tells whether it was new."""
         key = (device, options.tobytes())
@@ -154,8 +164,13 @@ class _Columns:
         return True
 
     def _master(self) -> tuple[float, Ints, Floats]:
-        """Solve it: value in ticks, (V,) prices in ticks, (columns,) parts."""
+        """Solve it: value in ticks, (V,) prices in ticks, (columns,) parts.
+
+        New columns leave the last mixture possible, new bounds leave the last prices valid: HiGHS goes on from there.
+        """
+        self.highs.setOptionValue("simplex_strategy", _DUAL if self._rebounded else _PRIMAL)
         self.highs.run()
+        self._rebounded = False
         solution = self.highs.getSolution()
         if not solution.dual_valid:
             raise BackendError("HiGHS found no solution of a master of columns")
@@ -185,7 +200,7 @@ class _Columns:
                 top, centre = bound, price
                 if not taken and self.exact:
                     self.best.raise_bound(next_value(self.problem, bound + self.base), _PROOF)
-            if self._over():
+            if self._over() or (taken and self._too_dear(top)):
                 break
             if new:
                 value, dual, _ = self._master()
@@ -204,8 +219,7 @@ class _Columns:
             if taken:
                 price, _ = self._converge(price, covered, taken, _DIVE_ROUNDS)
             value, _, parts = self._master()
-            known = self.best.objective
-            if self._over() or (known is not None and value + self.base > known - self.grain + _NEAR * self.grain):
+            if self._over() or self._too_dear(value - _NEAR * self.grain):
                 break
             free = np.array([d not in taken for d, _ in self.chosen])
             weight = np.where(free, parts, 0.0)
@@ -218,11 +232,31 @@ class _Columns:
                 device, options = self.chosen[column]
                 taken[device] = column
                 covered[stage[options]] = True
-                self.highs.changeColBounds(self.problem.V + column, 1.0, 1.0)
-        for column in taken.values():
-            self.highs.changeColBounds(self.problem.V + column, 0.0, self.endless)
+            self._close(taken, covered)
+        self._reopen()
         if covered.all():
             self.best.offer(self._cheapest(np.concatenate([self.chosen[k][1] for k in taken.values()])))
+
+    def _close(self, taken: dict[int, int], covered: npt.NDArray[np.bool_]) -> None:
+        """Columns taken count in full; those of their devices, or with a stage that they cover, no more."""
+        stage, own = self.problem.options.stage, set(taken.values())
+        closed = [
+            column
+            for column, (device, options) in enumerate(self.chosen)
+            if column not in own and (device in taken or covered[stage[options]].any())
+        ]
+        self._rebound(np.array(closed, dtype=np.int32), 0.0, 0.0)
+        self._rebound(np.array(sorted(own), dtype=np.int32), 1.0, 1.0)
+
+    def _reopen(self) -> None:
+        """Every column counts again."""
+        self._rebound(np.arange(len(self.chosen), dtype=np.int32), 0.0, self.endless)
+
+    def _rebound(self, columns: npt.NDArray[np.int32], low: float, high: float) -> None:
+        count = len(columns)
+        if count:
+            self.highs.changeColsBounds(count, self.problem.V + columns, np.full(count, low), np.full(count, high))
+            self._rebounded = True
 
     def _cheapest(self, options: Ints) -> Ints:
         """(V,) of options the cheapest of every stage."""
