@@ -13,9 +13,9 @@ import random
 import signal
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Self
 
-from iegopt.control.messages import Answer, Stream
+from iegopt.control.messages import Stream
 from iegopt.control.policy import ControlPolicy
 from iegopt.spec.cluster import ClusterSpec
 from iegopt.spec.load import dump
@@ -26,7 +26,7 @@ from iegopt_runtime.processes import of_run
 from iegopt_runtime.run_folder import RunFolder
 from iegopt_runtime.supervise import LocalWorker, Supervisor
 
-__all__ = ["POLICY", "ChaosRun", "Outcome", "Request"]
+__all__ = ["POLICY", "Chaos", "Outcome", "Request"]
 
 POLICY = ControlPolicy(
     heartbeat=0.3, lost_after=4, grace=0.3, restart_grace=6.0, max_retries=50, plan_patience=60.0, keep_copy="L2",
@@ -49,10 +49,10 @@ class Request:
 
 @dataclass
 class Outcome:
-    """What a run came to; ``wrong`` says what did not hold, in words, and is empty where all did.
+    """What a round came to; ``wrong`` says what did not hold, in words, and is empty where all did.
 
     ``recoveries`` are those of all requests, as answers have them; ``kills`` whom and when, in seconds from the first
-    submission.
+    submission, as is ``seconds``, until the last answer.
     """
 
     seconds: float = 0.0
@@ -61,69 +61,80 @@ class Outcome:
     wrong: list[str] = field(default_factory=list)
 
 
-class ChaosRun:
-    """One run on a cluster of local workers.
+class Chaos:
+    """A controller and workers to kill, up for as many rounds as wanted; an asynchronous context manager.
 
-    Parameters
+    Attributes
     ----------
-    seed
-        Decides who is killed when.
-    kills
-        How many times somebody is.
-    span
-        Seconds from the first submission over which the kills are spread.
+    left
+        After the end: what of it was left behind, in words; nothing, one hopes.
     """
 
-    def __init__(self, cluster: ClusterSpec, requests: Sequence[Request], seed: int, kills: int, span: float) -> None:
-        self._cluster, self._requests = cluster, requests
-        self._draw, self._kills, self._span = random.Random(seed), kills, span
-        self._outcome = Outcome()
-        self._answers: dict[str, list[dict[str, Any]]] = {request.id: [] for request in requests}
+    def __init__(self, cluster: ClusterSpec) -> None:
+        self._cluster = cluster
+        self._names = {worker.name for worker in deployed(cluster)}
+        self.left: list[str] = []
 
-    async def run(self, timeout: float = 120.0) -> Outcome:
-        """Carry it out; what is left of it is removed.
+    async def __aenter__(self) -> Self:
+        self._folder = RunFolder()
+        self._address = Address(path=str(self._folder.socket))
+        self._supervisor = Supervisor(self._folder, lambda name: True, preloads(deployed(self._cluster)))
+        try:
+            await self._supervisor.open()
+            for process in self._processes():
+                self._supervisor.start(process)
+            await self._up(240.0)
+        except BaseException:
+            await self.__aexit__()
+            raise
+        return self
 
-        Raises
-        ------
-        InputError
-            Where the processes do not come up at all.
+    async def __aexit__(self, *_: object) -> None:
+        await self._supervisor.close()
+        processes = of_run(self._folder.run)
+        self._folder.close()
+        if processes:
+            self.left.append(f"{len(processes)} processes")
+        if self._folder.path.exists():
+            self.left.append(str(self._folder.path))
+
+    async def round(
+        self, requests: Sequence[Request], seed: int, kills: int, span: float, timeout: float = 120.0
+    ) -> Outcome:
+        """Submit requests at once, and kill processes while they run.
+
+        Parameters
+        ----------
+        seed
+            Decides who is killed when.
+        kills
+            How many times somebody is.
+        span
+            Seconds from the submission over which these are spread.
+        timeout
+            Seconds until all answers must be there.
         """
-        folder = RunFolder()
+        await self._up(timeout)
+        outcome, loop = Outcome(), asyncio.get_running_loop()
+        answered: dict[str, int] = dict.fromkeys((request.id for request in requests), 0)
+        begun = loop.time()
+        killing = asyncio.create_task(self._kill(random.Random(seed), kills, span, begun, outcome))
         try:
-            await self._within(folder, timeout)
-        finally:
-            left = of_run(folder.run)
-            folder.close()
-        if left:
-            self._outcome.wrong.append(f"{len(left)} processes are left")
-        if folder.path.exists():
-            self._outcome.wrong.append(f"{folder.path} is left")
-        return self._outcome
-
-    async def _within(self, folder: RunFolder, timeout: float) -> None:
-        address = Address(path=str(folder.socket))
-        client = Client(address, folder.secret, patience=timeout)
-        registered: set[str] = set()
-        supervisor = Supervisor(folder, registered.__contains__, preloads(deployed(self._cluster)))
-        try:
-            await supervisor.open()
-            for process in self._processes(folder, address):
-                supervisor.start(process)
-            await self._up(client, registered)
-            loop = asyncio.get_running_loop()
-            begun = loop.time()
             async with asyncio.timeout(timeout):
-                kills = asyncio.create_task(self._kill(supervisor, begun))
-                await asyncio.gather(*(self._ask(client, request) for request in self._requests))
-                kills.cancel()
-            self._outcome.seconds = loop.time() - begun
+                await asyncio.gather(*(self._ask(request, outcome, answered) for request in requests))
         except TimeoutError:
-            missing = [name for name, answers in self._answers.items() if not answers]
-            self._outcome.wrong.append(f"no answer within {timeout:g} s to {', '.join(missing)}")
+            missing = [name for name, count in answered.items() if not count]
+            outcome.wrong.append(f"no answer within {timeout:g} s to {', '.join(missing)}")
         finally:
-            await supervisor.close()
+            killing.cancel()
+        outcome.seconds = loop.time() - begun
+        return outcome
 
-    def _processes(self, folder: RunFolder, address: Address) -> list[LocalWorker]:
+    def _client(self, patience: float = 120.0) -> Client:
+        return Client(self._address, self._folder.secret, patience)
+
+    def _processes(self) -> list[LocalWorker]:
+        folder, address = self._folder, self._address
         cluster, policy = folder.path / "cluster.yaml", folder.path / "policy.yaml"
         cluster.write_text(dump("cluster", self._cluster))
         policy.write_text(dump("control_policy", POLICY))
@@ -142,49 +153,49 @@ class ChaosRun:
         ]  # fmt: skip
         return [LocalWorker(_CONTROLLER, controller), *workers]
 
-    async def _up(self, client: Client, registered: set[str]) -> None:
+    async def _up(self, timeout: float) -> None:
         """Wait for all workers."""
-        wanted = {worker.name for worker in deployed(self._cluster)}
-        registered.add(_CONTROLLER)
-        async with asyncio.timeout(240):
-            while not wanted <= registered:
-                state = await client.state()
-                registered |= {name for name, worker in state["workers"].items() if worker["usable"]}
-                await asyncio.sleep(0.1)
+        async with asyncio.timeout(timeout):
+            while True:
+                workers = (await self._client().state())["workers"]
+                if self._names <= {name for name, worker in workers.items() if worker["usable"]}:
+                    return
+                await asyncio.sleep(0.05)
 
-    async def _kill(self, supervisor: Supervisor, begun: float) -> None:
+    async def _kill(self, draw: random.Random, kills: int, span: float, begun: float, outcome: Outcome) -> None:
         loop = asyncio.get_running_loop()
-        for moment in sorted(self._draw.uniform(0, self._span) for _ in range(self._kills)):
+        for moment in sorted(draw.uniform(0, span) for _ in range(kills)):
             await asyncio.sleep(max(0.0, begun + moment - loop.time()))
-            victim = self._draw.choice(supervisor.workers)
+            victim = draw.choice(self._supervisor.workers)
             if victim.process is not None and victim.process.code is None:
                 victim.process.signal(signal.SIGKILL)
-                self._outcome.kills.append((loop.time() - begun, victim.name))
+                outcome.kills.append((loop.time() - begun, victim.name))
 
-    async def _ask(self, client: Client, request: Request) -> None:
+    async def _ask(self, request: Request, outcome: Outcome, answered: dict[str, int]) -> None:
         streamed: list[int] = []
-        async for message in client.run(request.id, request.request, request.inputs):
+        async for message in self._client().run(request.id, request.request, request.inputs):
             if isinstance(message, Stream):
                 streamed += message.tokens
-            else:
-                self._take(request, message, streamed)
-
-    def _take(self, request: Request, message: Answer, streamed: list[int]) -> None:
-        answer, wrong = message.answer, self._outcome.wrong
-        self._answers[request.id].append(answer)
-        self._outcome.recoveries += answer["recoveries"]
-        if len(self._answers[request.id]) > 1:
-            wrong.append(f"{request.id} is answered twice")
-        if answer["status"] != "complete":
-            wrong.append(f"{request.id} is {answer['status']}: {answer['reason']}")
-        elif tuple(answer["tokens"]) != request.expected:
-            wrong.append(f"{request.id} has other tokens than an undisturbed run: {_first_difference(answer, request)}")
-        elif streamed != answer["tokens"]:
-            wrong.append(f"{request.id} streamed other tokens than it answers")
+                continue
+            answered[request.id] += 1
+            outcome.recoveries += message.answer["recoveries"]
+            outcome.wrong += _faults(request, message.answer, streamed, answered[request.id])
 
 
-def _first_difference(answer: dict[str, Any], request: Request) -> str:
-    got, wanted = answer["tokens"], request.expected
+def _faults(request: Request, answer: dict[str, Any], streamed: list[int], times: int) -> list[str]:
+    """What is wrong with an answer."""
+    wrong = [f"{request.id} is answered twice"] if times > 1 else []
+    if answer["status"] != "complete":
+        wrong.append(f"{request.id} is {answer['status']}: {answer['reason']}")
+    elif tuple(answer["tokens"]) != request.expected:
+        other = _difference(answer["tokens"], request.expected)
+        wrong.append(f"{request.id} has other tokens than an undisturbed run: {other}")
+    elif streamed != answer["tokens"]:
+        wrong.append(f"{request.id} streamed other tokens than it answers: {_difference(streamed, answer['tokens'])}")
+    return wrong
+
+
+def _difference(got: Sequence[int], wanted: Sequence[int]) -> str:
     most = min(len(got), len(wanted))
     at = next((n for n in range(most) if got[n] != wanted[n]), most)
     return f"from token {at} on, of {len(got)} where {len(wanted)} were expected"

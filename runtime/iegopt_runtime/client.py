@@ -64,8 +64,7 @@ class Client:
                         connection.send({"type": "Acknowledged", "request_id": request_id})
                         await connection.flushed()
                         return
-                    known = heard.get(message.stage, 0)
-                    if message.offset + len(message.tokens) > known:
+                    if message.offset == heard.get(message.stage, 0):
                         heard[message.stage] = message.offset + len(message.tokens)
                         yield message
             finally:

@@ -15,7 +15,7 @@ from iegopt_runtime.run_folder import RunFolder
 
 __all__ = ["LocalWorker", "Supervisor"]
 
-_FIRST_PAUSE, _LONGEST_PAUSE, _STEADY = 0.1, 5.0, 10.0
+_FIRST_PAUSE, _LONGEST_PAUSE, _STEADY = 0.05, 2.0, 2.0
 """Seconds before a worker is started again, doubled up to the second figure, and after which it counts as steady."""
 
 _FASTEST_DEATHS = 3

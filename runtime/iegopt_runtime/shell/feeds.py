@@ -35,8 +35,7 @@ class Feeds:
     def stream(self, message: Stream) -> None:
         """Tokens of a stage; what was said before is not said again."""
         feed = self._feeds.setdefault(message.request_id, _Feed())
-        known = feed.tokens.get(message.stage, 0)
-        if feed.answered or message.offset + len(message.tokens) <= known:
+        if feed.answered or message.offset != feed.tokens.get(message.stage, 0):
             return
         feed.tokens[message.stage] = message.offset + len(message.tokens)
         feed.say(message)
