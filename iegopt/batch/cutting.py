@@ -1,5 +1,6 @@
 """Cutting planes on a level's dual, in a box around the best prices so far: where a subgradient method gets near, they
-find the exact optimum of the relaxation in a dozen steps.
+find the exact optimum of the relaxation in a dozen steps, and where nothing is scarce they see in a few that no prices
+help, which the other method never knows.
 
 Every answer of the dual says what each group of items adds at least at any other prices; the least of the sum, a linear
 programme, gives the next prices. The box grows where they keep what it promised and shrinks where not.
@@ -12,11 +13,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from iegopt.batch.bound import Bound
+from iegopt.batch.bound import Bound, descend, first_prices
 from iegopt.batch.dual import Dual, Priced
 from iegopt.solvers.clock import Clock
 
-__all__ = ["cut"]
+__all__ = ["bounded", "cut"]
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -27,14 +28,41 @@ PROMISED = 0.1
 """Part of the promised gain from which the box moves."""
 CLOSE = 2e-5
 """Relative gain that is not worth another step."""
+HELPS = 1e-3
+"""Relative gain that shows that something is scarce."""
+STEPS = 100
+"""Of the subgradient method, where something is."""
 
 
-def cut(dual: Dual, bound: Bound, clock: Clock, *, steps: int = 25) -> Bound:
-    """A better bound from one that is near."""
+def bounded(dual: Dual, target: float, clock: Clock, *, start: Floats | None = None) -> Bound:
+    """A bound near the relaxation's own: that of no prices where none help, else the best of subgradients, then cuts.
+
+    Parameters
+    ----------
+    target
+        What a plan has: no bound is below it.
+    start
+        Prices that may be near.
+    """
+    none = np.zeros(dual.size)
+    none[len(dual.scale) :] = 1.0
+    whole = Bound(dual.at(none).value, none, 1, np.zeros(dual.shape[::2]))
+    look = cut(dual, whole, clock, enough=HELPS)
+    if clock.left <= 0.0 or whole.value - look.value < HELPS * max(1.0, abs(whole.value)):
+        return look
+    offered = [look.prices, first_prices(dual, clock), *([] if start is None else [start])]
+    near = min(offered, key=lambda prices: dual.at(prices).value)
+    found = cut(dual, descend(dual, target, clock, start=near, steps=STEPS), clock)
+    return found if found.value < look.value else look
+
+
+def cut(dual: Dual, bound: Bound, clock: Clock, *, steps: int = 25, enough: float = np.inf) -> Bound:
+    """A better bound from one that is near; it ends where it is relatively better by ``enough``."""
     centre, found = bound.prices, dual.at(bound.prices)
     best, box = found.value, FIRST_BOX * max(1.0, abs(found.value))
+    goal = best - enough * max(1.0, abs(best))
     cuts, opened, asked = [found], bound.opened, bound.steps
-    while asked < bound.steps + steps and clock.left > 0.0:
+    while asked < bound.steps + steps and best > goal and clock.left > 0.0:
         master = _Master(dual, cuts, centre, box)
         master.run(clock.left)
         if master.prices is None:

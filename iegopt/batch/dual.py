@@ -59,7 +59,8 @@ class Dual:
     above
         Priority -> the objective that it keeps at least; ``None``: all its items are placed at full value.
     part
-        Of every capacity that counts: less than one for prices of a cluster that is too small, which bound nothing.
+        Of every capacity, and of what levels above keep, that counts: less than one for prices of a cluster that is
+        too small, which bound nothing.
     groups
         Number of groups of items whose uses are told apart.
     """
@@ -90,7 +91,7 @@ class Dual:
         self.scale = np.maximum(np.concatenate([part.ravel() for part in scales]), 1e-30)
         static = np.concatenate([due.ravel(), due.ravel(), np.zeros(4 * C * P), classes.memory * ease])
         # Per whole capacity; levels above ask for what they keep.
-        self.static = np.concatenate([part * static / self.scale, [-kept for kept in self.above.values()]])
+        self.static = np.concatenate([part * static / self.scale, [-part * kept for kept in self.above.values()]])
         self.pull = self._pulls()
         self._options(ease)
 

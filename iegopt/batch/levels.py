@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from iegopt.batch.blueprint import drawn
 from iegopt.batch.board import Board
-from iegopt.batch.bound import Bound, descend, first_prices
+from iegopt.batch.bound import Bound
 from iegopt.batch.bound_rows import Items, classes_of, queued_items, running_items
 from iegopt.batch.construct import (
     dual_prices,
@@ -20,7 +20,7 @@ from iegopt.batch.construct import (
     plain_prices,
     set_paces,
 )
-from iegopt.batch.cutting import cut
+from iegopt.batch.cutting import bounded
 from iegopt.batch.dual import Dual
 from iegopt.batch.grid import deadline_grid
 from iegopt.batch.improve import make_room, quicken
@@ -48,8 +48,6 @@ GROUPS = 60
 """Groups of items whose uses the cutting planes tell apart."""
 SMALL = 50_000
 """Requests times instances up to which rules are tried too."""
-LOOK, STEPS = 40, 100
-"""Steps of the bound to see whether a level has all it asks for, and to come near."""
 BOUNDING = 0.5
 """Part of the time left for bounds; the rest is for the plan."""
 FEW, STAY = 0.05, 0.02
@@ -192,11 +190,9 @@ class Search:
             if not self.full[level]:
                 continue
             dual = self._dual(at, above)
-            start = first_prices(dual, self.clock)
-            bound = descend(dual, 0.0, self.clock, start=start, steps=LOOK)
+            bound = bounded(dual, 0.0, self.clock)
             if bound.value < SCARCE * self.full[level]:
-                bound = descend(dual, 0.0, self.clock, start=bound.prices, steps=STEPS)
-                return dual, cut(dual, bound, self.clock)
+                return dual, bound
             above[level] = None
         return None
 
@@ -208,13 +204,11 @@ class Search:
         if have >= self.full[level] - EPSILON * max(1.0, self.full[level]) or self.clock.left <= 0.0:
             return
         dual = self._dual(at, self._above(at))
-        start = np.zeros(dual.size)
+        start = None
         if scarce is not None:
+            start = np.ones(dual.size)
             start[: len(dual.scale)] = scarce[1].prices[: len(dual.scale)]
-            start[len(dual.scale) :] = 1.0
-        other = first_prices(dual, self.clock)
-        start = start if dual.at(start).value < dual.at(other).value else other
-        bound = cut(dual, descend(dual, have, self.clock, start=start, steps=STEPS), self.clock)
+        bound = bounded(dual, have, self.clock, start=start)
         self.bounds[level] = min(bound.value, self.full[level])
         if have >= NEAR * self.full[level]:
             return
@@ -224,8 +218,7 @@ class Search:
             if bound.value < SCARCE * self.full[level] or self.clock.left <= 0.0:
                 break
             dual = self._dual(at, self._above(at), part)
-            bound = descend(dual, 0.0, self.clock, start=first_prices(dual, self.clock), steps=STEPS)
-            bound = cut(dual, bound, self.clock)
+            bound = bounded(dual, 0.0, self.clock)
         if self.clock.left > 0.0 and (scarce is None or dual.level != scarce[0].level):
             self._priced(dual, bound)
 
