@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
+from iegopt.batch.bound import Bound
+from iegopt.batch.bound_rows import classes_of, queued_items
 from iegopt.batch.brute import TooLargeError, brute_force
+from iegopt.batch.cutting import bounded
+from iegopt.batch.dual import Dual
 from iegopt.batch.levels import Search
 from iegopt.solvers.clock import Clock
 
 from .random_snapshots import random_case
+from .small import STEP_BASE, build, instance, prefill_seconds, queued
 
 EPSILON = 1e-6
 MOST = 2_000
@@ -30,3 +36,23 @@ def test_bounds_hold(seed: int) -> None:
         assert mine <= theirs + EPSILON
         if mine < theirs - EPSILON:
             break  # the levels below are then free to differ
+
+
+def _relaxed(count: int) -> Bound:
+    """The bound of requests of 1,000 tokens, a second each until the first, on one instance."""
+    queue = [queued(f"r{n}", output=2, sla={"ttft": 1.0}, utility={"weight": 1.0}) for n in range(count)]
+    model = build([instance(0)], queue)
+    classes, grid = classes_of(model), np.array([1.0 + 1e-6])  # after the deadlines, rounding allowed
+    return bounded(Dual(model, classes, queued_items(model, classes), grid, 0, {}), 0.0, Clock(60.0))
+
+
+def test_bound_is_the_relaxations_where_time_is_scarce() -> None:
+    # Prefills share the second with decodes: at the slowest pace, 0.2 s, an opened instance gives at least B0/0.2.
+    most = 1.0 / prefill_seconds(1000)
+    assert most * (1.0 - 2 * STEP_BASE / 0.2) <= _relaxed(20).value <= most
+
+
+def test_cuts_see_where_nothing_is_scarce() -> None:
+    found = _relaxed(3)
+    assert found.value == pytest.approx(3.0)
+    assert found.steps < 5
