@@ -70,7 +70,9 @@ class Dual:
         above: dict[int, float | None], groups: int = 1,
         part: float = 1.0,
     ) -> None:  # fmt: skip
-        self.classes, self.items, self.grid, self.paces = classes, items, grid, model.paces
+        self.classes, self.items, self.paces = classes, items, model.paces
+        # As late as the items' deadlines with their rounding: one that lies on the grid is due there, not at the next.
+        self.grid = grid * (1.0 + 2 * ROUNDING) + 2 * ROUNDING
         self.level, self.above = level, {h: kept for h, kept in above.items() if kept is not None}
         self._whole = [h for h, kept in above.items() if kept is None]
         self.groups, self.count = groups, part * classes.count

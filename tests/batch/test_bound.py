@@ -42,7 +42,7 @@ def _relaxed(count: int) -> Bound:
     """The bound of requests of 1,000 tokens, a second each until the first, on one instance."""
     queue = [queued(f"r{n}", output=2, sla={"ttft": 1.0}, utility={"weight": 1.0}) for n in range(count)]
     model = build([instance(0)], queue)
-    classes, grid = classes_of(model), np.array([1.0 + 1e-6])  # after the deadlines, rounding allowed
+    classes, grid = classes_of(model), np.array([1.0])
     return bounded(Dual(model, classes, queued_items(model, classes), grid, 0, {}), 0.0, Clock(60.0))
 
 
