@@ -2,8 +2,8 @@
 
 As in vLLM's automatic prefix caching (Kwon et al. 2023, section 4), equal prefixes have equal keys, whichever request
 they belong to. The ends of the forward passes inside a block are hashed too, so that a key stands for KV equal to the
-bit (``history``); without them (``exact=False``) equal tokens are enough. KV that was compressed on its way is of a
-lower ``grade`` and has keys of its own, so that it never stands in for what was computed.
+bit (``history``). KV that was compressed on its way is of a lower ``grade`` and has keys of its own, so that it never
+stands in for what was computed.
 """
 
 from __future__ import annotations
@@ -46,19 +46,12 @@ class Chain:
     """
 
     def __init__(
-        self,
-        identity: str,
-        layout: KvLayout,
-        block_tokens: int = BLOCK_TOKENS,
-        *,
-        exact: bool = True,
-        grade: str = EXACT,
-    ) -> None:
+        self, identity: str, layout: KvLayout, block_tokens: int = BLOCK_TOKENS, *, grade: str = EXACT
+    ) -> None:  # fmt: skip
         self.block_tokens = block_tokens
-        self.exact = exact
         self.grade = grade
         self.full: list[Block] = []
-        self._last = _digest(repr((identity, layout, block_tokens, exact)).encode())
+        self._last = _digest(repr((identity, layout, block_tokens)).encode())
         self._tokens = array("I")
         self._ends = array("I")
 
@@ -90,7 +83,7 @@ class Chain:
         return (*self.full, self._block()) if self._tokens else tuple(self.full)
 
     def _key(self) -> bytes:
-        shape = self._ends.tobytes() if self.exact else b""
+        shape = self._ends.tobytes()
         return _digest(self._last + len(shape).to_bytes(4, "little") + shape + self._tokens.tobytes())
 
     def _block(self) -> Block:

@@ -161,21 +161,6 @@ class KvStore:
         finally:
             self.release(held)
 
-    def hold(self, manifest: KvManifest) -> None:
-        """Refer to all blocks of a sequence under its ``kv_id``, in place of what that referred to before.
-
-        Raises
-        ------
-        KvLost
-            One is not held; then nothing changes.
-        """
-        with self._lock:
-            for block in manifest.blocks:
-                if block.key not in self._index:
-                    raise KvLost(f"{manifest.kv_id}: block {block.key} is not held")
-            self.acquire(manifest.blocks)
-            self.enter(manifest)
-
     def acquire(self, blocks: Sequence[Block]) -> Sequence[Block]:
         """Refer once more to the longest held run of first blocks, which is returned."""
         with self._lock:
@@ -227,11 +212,6 @@ class KvStore:
                 self._index.reserve(owner, size)
             finally:
                 self._carry_out()
-
-    def reserved(self, owner: str) -> int:
-        """Bytes that ``owner`` has reserved."""
-        with self._lock:
-            return self._index.reserved.get(owner, 0)
 
     def budget(self, tier: Tier) -> int:
         """Bytes that the tier may take."""

@@ -74,11 +74,6 @@ class CallScanner:
         self._text.append(rest)
         return rest
 
-    @property
-    def undecided(self) -> bool:
-        """Whether something is held back that may become a call."""
-        return bool(self._held)
-
     def scan(self) -> Scan:
         return Scan("".join(self._text), tuple(self.calls), tuple(self.notes))
 

@@ -14,8 +14,8 @@ LAYOUT = KvLayout(layers=2, heads=2, head_dim=16, dtype="float32")
 SEGMENTS = st.lists(st.tuples(st.sampled_from(["prefill", "decode"]), st.integers(1, 40)), max_size=6).map(tuple)
 
 
-def chain(tokens: list[int], segments: tuple[Segment, ...], identity: str = "m/fp32", exact: bool = True) -> Chain:
-    made = Chain(identity, LAYOUT, 8, exact=exact)
+def chain(tokens: list[int], segments: tuple[Segment, ...], identity: str = "m/fp32") -> Chain:
+    made = Chain(identity, LAYOUT, 8)
     made.follow(tokens, passes(segments, 8))
     return made
 
@@ -64,12 +64,11 @@ def test_equal_prefixes_have_equal_keys_and_others_none(tokens: list[int], at: i
     assert not set(same) & set(keys(chain(tokens, segments, identity="m/bf16")))
 
 
-def test_tokens_computed_in_another_way_have_other_keys_unless_that_is_wanted() -> None:
+def test_tokens_computed_in_another_way_have_other_keys() -> None:
     tokens = list(range(20))
     whole, pieces = (("prefill", 20),), (("prefill", 10), ("decode", 4), ("prefill", 6))
-    exact = [a == b for a, b in zip(keys(chain(tokens, whole)), keys(chain(tokens, pieces)), strict=True)]
-    assert exact == [True, False, False]
-    assert keys(chain(tokens, whole, exact=False)) == keys(chain(tokens, pieces, exact=False))
+    same = [a == b for a, b in zip(keys(chain(tokens, whole)), keys(chain(tokens, pieces)), strict=True)]
+    assert same == [True, False, False]
     # A chunk of one token is what a decode does.
     assert keys(chain([1, 2], (("prefill", 1), ("prefill", 1)))) == keys(chain([1, 2], (("decode", 2),)))
 
