@@ -63,6 +63,7 @@ class Hand:
     def give(self, event: Event) -> tuple[Command, ...]:
         """An event; a plan that is asked for comes at once where ``plans`` is on."""
         self.journal.append(event)
+        self.watch.before(self.controller, event)
         self.commands = self.controller.handle(event)
         self.sent += self.commands
         self.watch.check(self.controller, event, self.commands)

@@ -2,17 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 from iegopt.control.controller import Controller
 from iegopt.control.messages import (
+    Accepted,
     Answer,
     Command,
     Event,
+    Failed,
+    Finished,
+    Planned,
+    Preempted,
+    Progress,
     Restarted,
+    Resumed,
     Start,
     Stream,
     Submitted,
-)
+    Waiting,
+    WakeAt,
+)  # fmt: skip
 from iegopt.control.states import LIVE, State
+
+OF_ATTEMPT = (Accepted, Waiting, Resumed, Progress, Finished, Failed, Preempted)
 
 
 class Watch:
@@ -22,8 +36,24 @@ class Watch:
         self.answers: dict[str, Answer] = {}
         self.streamed: dict[tuple[str, str], tuple[tuple[int, ...], str]] = {}
         self.attempts: dict[tuple[str, str], tuple[int, str]] = {}
+        self.untouched: Callable[[], Any] | None = None
+        self.was: Any = None
+
+    def before(self, controller: Controller, event: Event) -> None:
+        """Remember what an event must leave as it is: one of an attempt or a plan that is not the present one."""
+        self.untouched = None
+        run = controller.core.runs.get(getattr(event, "request_id", ""))
+        stage = run.stages.get(getattr(event, "stage", "")) if run is not None else None
+        if isinstance(event, OF_ATTEMPT) and stage is not None and stage.attempt != event.attempt:
+            self.untouched = lambda: (stage.state, stage.attempt, stage.worker, stage.emitted, stage.failures)
+        elif isinstance(event, Planned) and run is not None and run.planning != event.generation:
+            self.untouched = lambda: (run.planned, run.planning, dict(run.plan), run.replan, run.over)
+        self.was = self.untouched() if self.untouched is not None else None
 
     def check(self, controller: Controller, event: Event, commands: tuple[Command, ...]) -> None:
+        if self.untouched is not None:
+            assert self.untouched() == self.was, f"{event} of the past changes the present"
+            assert all(isinstance(command, WakeAt) for command in commands)
         for command in commands:
             self._check_command(event, command)
         check_state(controller)

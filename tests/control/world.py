@@ -163,6 +163,7 @@ class World:
             return
         event = read(document(event))  # type: ignore[assignment]
         self.journal.append(event)
+        self.watch.before(self.controller, event)
         commands = self.controller.handle(event)
         self.watch.check(self.controller, event, commands)
         for command in commands:
