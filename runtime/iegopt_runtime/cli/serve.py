@@ -38,7 +38,9 @@ def _add_worker(commands: Any) -> None:
     parser.add_argument("--folder", metavar="DIR", help="for sockets and KV files (default: a new one)")
     parser.add_argument("--tools", metavar="FILE", help="registered tools, for role tool")
     parser.add_argument("--documents", metavar="FILE", help="JSONL of documents, for role retrieval")
-    parser.add_argument("--heartbeat", default="1s", metavar="TIME", help="between two signs of life (default 1s)")
+    parser.add_argument(
+        "--heartbeat", type=_seconds, default=1.0, metavar="TIME", help="between two signs of life (default 1s)"
+    )
     parser.add_argument("--die-with-parent", action="store_true", help="end when the process that started it does")
     parser.set_defaults(run=_worker)
 
@@ -76,7 +78,7 @@ def _worker(arguments: argparse.Namespace) -> int:
     asyncio.run(
         serve(
             _cluster(arguments.cluster), arguments.device, arguments.role, _address(arguments.controller),
-            _secret(Path(arguments.secret_file)), files, arguments.listen, float(parse(arguments.heartbeat, SECONDS)),
+            _secret(Path(arguments.secret_file)), files, arguments.listen, arguments.heartbeat,
         )
     )  # fmt: skip
     return 0
@@ -146,3 +148,13 @@ def _make_secret(file: Path) -> None:
         raise InputError(f"{file}: cannot be made: {error.strerror}") from error
     with os.fdopen(made, "w") as out:
         out.write(secrets.token_hex(32) + "\n")
+
+
+def _seconds(text: str) -> float:
+    try:
+        seconds = float(parse(text, SECONDS))
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+    if seconds <= 0:
+        raise argparse.ArgumentTypeError(f"{text}: expected more than 0s")
+    return seconds

@@ -1,0 +1,144 @@
+"""``iegopt run``, ``worker`` and ``controller`` as a user starts them, and what they say to bad input."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from iegopt.spec.load import dump
+from iegopt_runtime.net.address import Address
+from iegopt_runtime.net.connection import Listener
+from tests.runtime.local import local_cluster, tiny_request
+
+ROOT = Path(__file__).resolve().parents[2]
+SECRET = "ab" * 32
+
+
+def iegopt(*arguments: object, timeout: float = 200) -> subprocess.CompletedProcess[str]:
+    paths = os.pathsep.join([str(ROOT), str(ROOT / "runtime")])
+    return subprocess.run(
+        [sys.executable, "-m", "iegopt_runtime", *map(str, arguments)],
+        capture_output=True, text=True, timeout=timeout, env=os.environ | {"PYTHONPATH": paths}, check=False,
+    )  # fmt: skip
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Path:
+    file = tmp_path / "cluster.yaml"
+    file.write_text(dump("cluster", local_cluster()))
+    return file
+
+
+@pytest.fixture
+def secret(tmp_path: Path) -> Path:
+    file = tmp_path / "secret"
+    file.write_text(SECRET)
+    return file
+
+
+@pytest.mark.slow
+def test_a_request_is_run_and_traced(tmp_path: Path, cluster: Path) -> None:
+    request, trace = tmp_path / "request.yaml", tmp_path / "trace.json"
+    request.write_text(dump("request", tiny_request(output=12)))
+    done = iegopt("run", request, "--cluster", cluster, "--prompt", "Hello", "--json", "--trace", trace)
+    assert done.returncode == 0, done.stderr
+    answer = json.loads(done.stdout)
+    assert answer["status"] == "complete"
+    assert done.stderr == ""
+    rows: list[dict[str, Any]] = json.loads(trace.read_text())["traceEvents"]
+    slices = {row["name"] for row in rows if row["ph"] == "X"}
+    assert {"plan 1", "tokenize", "prefill", "decode", "output"} <= slices
+    assert all(row["ts"] >= 0 and row["dur"] >= 0 for row in rows if row["ph"] == "X")
+    limited = iegopt("run", request, "--cluster", cluster, "--prompt", "x" * 5000)
+    assert limited.returncode == 5
+    assert "context" in limited.stderr
+    assert "Traceback" not in limited.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("run", "chat", "--cluster", "cpu-only"), "no device has a worker"),
+        (("run", "no-such-request", "--cluster", "local-pair"), "no-such-request"),
+        (("run", "capital", "--cluster", "local-pair", "--tools", "/nowhere.yaml"), "there is no such file"),
+        (("models", "fetch", "gpt-9"), "model 'gpt-9': no artifact is known"),
+    ],
+)
+def test_bad_input_is_one_line(arguments: tuple[str, ...], words: str) -> None:
+    done = iegopt(*arguments)
+    assert done.returncode == 1
+    assert words in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        ({"--device": "nobody"}, "no worker nobody/tool: its workers are prefiller/lm"),
+        ({"--role": "lm", "--device": "host"}, "no worker host/lm"),
+        ({"--controller": "nowhere"}, "expected unix:PATH or tcp:HOST:PORT"),
+        ({"--secret-file": "/nowhere"}, "cannot be read"),
+        ({"--heartbeat": "soon"}, "soon"),
+    ],
+)
+def test_a_worker_that_cannot_be_is_told_why(
+    cluster: Path, secret: Path, tmp_path: Path, changed: dict[str, str], words: str
+) -> None:
+    options = {
+        "--device": "host", "--role": "tool", "--controller": f"unix:{tmp_path}/c.sock", "--secret-file": str(secret),
+    } | changed  # fmt: skip
+    done = iegopt("worker", cluster, *(word for pair in options.items() for word in pair))
+    assert done.returncode == 1
+    assert words in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_worker_with_another_secret_ends_with_the_reason(cluster: Path, secret: Path, tmp_path: Path) -> None:
+    async def refused() -> tuple[int | None, str, list[str]]:
+        told: list[str] = []
+
+        async def nobody(connection: Any) -> None:
+            raise AssertionError("it was let in")
+
+        async with Listener(b"another secret", nobody, told.append) as listener:
+            address = await listener.listen(Address(path=str(tmp_path / "c.sock")))
+            process = await asyncio.create_subprocess_exec(
+                sys.executable, "-m", "iegopt_runtime", "worker", str(cluster), "--device", "host", "--role", "tool",
+                "--controller", str(address), "--secret-file", str(secret), stderr=asyncio.subprocess.PIPE,
+                env=os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "runtime")])},
+            )  # fmt: skip
+            _, errors = await asyncio.wait_for(process.communicate(), 60)
+            return process.returncode, errors.decode(), told
+
+    code, errors, told = asyncio.run(refused())
+    assert code == 1
+    assert "host/tool does not know the secret" in errors
+    assert told == ["host/tool does not know the secret"]
+
+
+def test_a_controller_makes_its_secret_and_ends_on_sigterm(cluster: Path, tmp_path: Path) -> None:
+    paths = os.pathsep.join([str(ROOT), str(ROOT / "runtime")])
+    command = [
+        sys.executable, "-m", "iegopt_runtime", "controller", str(cluster), "--listen", f"unix:{tmp_path}/c.sock",
+        "--journal", str(tmp_path / "journal"), "--secret-file", str(tmp_path / "made"),
+    ]  # fmt: skip
+    environment = os.environ | {"PYTHONPATH": paths}
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment) as process:
+        assert process.stderr is not None
+        assert "listening on unix:" in process.stderr.readline()
+        again = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, env=environment)
+        assert again.returncode == 1
+        assert "another controller holds this journal" in again.stderr
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(30) == 0
+    assert (tmp_path / "made").stat().st_mode & 0o777 == 0o600
+    assert len(bytes.fromhex((tmp_path / "made").read_text())) == 32
+    assert not (tmp_path / "c.sock").exists()
