@@ -29,10 +29,10 @@ class WorkerSpec(Spec):
     """Workers of one device, one process for each role.
 
     Such a device is planned for stages of its ``roles`` alone, and not as part of a gang; the rest is read by
-    ``iegopt_runtime``. ``at`` says who starts them: ``local`` workers are started beside the controller, ``elsewhere`` ones register by
-    themselves (``iegopt worker``). ``threads`` are those of one process, ``max_batch`` the sequences that an ``lm``
-    worker holds active, ``slots`` what the others run at once. ``resident`` of the device lists the variants that are
-    loaded at the start.
+    ``iegopt_runtime``. ``at`` says who starts them: ``local`` workers are started beside the controller, ``elsewhere``
+    ones register by themselves (``iegopt worker``). ``threads`` are those of one process, ``max_batch`` the sequences
+    that an ``lm`` worker holds active, ``slots`` what the others run at once. ``resident`` of the device lists the
+    variants that are loaded at the start.
     """
 
     roles: tuple[Role, ...] = Field(min_length=1)
