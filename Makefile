@@ -1,4 +1,5 @@
 # make demo, make test: each sets up .venv itself, from a fresh clone, and only when pyproject.toml changed.
+# make demo also fetches SmolLM2-135M once, into the user's cache.
 # PYTHON chooses the interpreter (3.11 or later): make test PYTHON=python3.13
 
 VENV := .venv
@@ -25,6 +26,8 @@ $(STAMP): pyproject.toml
 
 demo: $(STAMP)
 	@$(BIN)/iegopt plan instances/requests/agent.yaml --cluster instances/clusters/mixed-racks.yaml
+	@$(BIN)/iegopt models fetch smollm2
+	@$(BIN)/iegopt run instances/requests/capital.yaml --cluster instances/clusters/local-pair.yaml
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

@@ -8,7 +8,7 @@ reason          in words, empty where complete
 limit           name of the limit of ``dag_constraints`` that was reached, or null
 text, tokens    text of the output, else of the last decode; tokens of all decodes in order, as streamed
 decision        what the agent's decision said, or null
-stages          id -> ``{kind, state, device, variant, attempts, ready, began, ended, ran, planned, failures}``:
+stages          id -> ``{kind, state, device, variant, attempts, ready, began, ended, ran, planned, failures, moved}``:
                 seconds after the submission; ``ran`` is measured, ``planned`` from the last plan
 recoveries      ``recovery.Recovery.document``, times after the submission
 usage           ``{tokens, prefilled, reused, generated, tool_calls, rounds, compute_time, preemptions, plans}``
@@ -91,6 +91,7 @@ def _stage(run: RequestRun, stage: StageRun, at: float) -> dict[str, Any]:
         "attempts": stage.attempt, "ready": _after(run, stage.ready_at or None), "began": _after(run, stage.began),
         "ended": _after(run, stage.ended), "ran": stage.run_time(at),
         "planned": place.time if place is not None else None, "failures": stage.failures,
+        "moved": stage.moved,
     }  # fmt: skip
 
 

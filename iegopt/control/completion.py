@@ -75,6 +75,7 @@ def _kv_of(result: Result) -> HeldKv | None:
 
 
 def _book_kv(core: Core, run: RequestRun, stage: StageRun, kv: HeldKv) -> None:
+    stage.moved += kv.moved
     worker = core.worker_of(stage)
     if worker is None:
         return

@@ -15,8 +15,8 @@ kv_store, _load, …      ``{kv}``
 ======================  ===========================================================================================
 
 ``kv`` is ``{id, tokens, bytes, copies, pushed}``: the worker holds that many tokens itself; ``copies`` are further ones
-``{tier, addresses}`` that outlive it, and ``pushed`` says that the worker of ``work.push`` has one. What a worker adds
-is let through.
+``{tier, addresses}`` that outlive it, and ``pushed`` says that the worker of ``work.push`` has one. ``moved``, where it
+is given, counts the bytes that the stage sent or fetched. What a worker adds is let through.
 """
 
 from __future__ import annotations
@@ -48,6 +48,7 @@ class HeldKv:
     bytes: int
     copies: tuple[KvCopy, ...]
     pushed: bool
+    moved: int
 
 
 @dataclass(frozen=True)
@@ -160,7 +161,8 @@ class _Fields:
 def _kv(fields: _Fields) -> HeldKv:
     kv = fields.inner("kv")
     copies = tuple(KvCopy(copy.text("tier"), copy.mapping("addresses")) for copy in kv.entries("copies"))
-    return HeldKv(kv.text("id"), kv.natural("tokens"), kv.natural("bytes"), copies, kv.flag("pushed"))
+    moved = kv.natural("moved") if "moved" in kv.data else 0
+    return HeldKv(kv.text("id"), kv.natural("tokens"), kv.natural("bytes"), copies, kv.flag("pushed"), moved)
 
 
 def _prefilled(fields: _Fields) -> Result:

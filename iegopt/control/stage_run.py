@@ -66,6 +66,8 @@ class StageRun:
         The worker that has memory reserved for it.
     stopping
         How its attempt was asked to stop (``messages.HOW``), ``None`` where it was not.
+    moved
+        Bytes of KV cache sent or fetched for it.
     failures, retries, moves
         Failures of its own; tries after one, as the table counts them; times it was moved for slowness.
     emitted, text
@@ -94,6 +96,7 @@ class StageRun:
     target: str | None = None
     stopping: str | None = None
     failures: int = 0
+    moved: int = 0
     retries: int = 0
     moves: int = 0
     emitted: tuple[int, ...] = ()

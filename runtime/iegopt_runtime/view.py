@@ -11,7 +11,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from iegopt.cli.format import seconds
+from iegopt.cli.format import data, seconds
 from iegopt.control.controller import Controller
 from iegopt.control.messages import Stream
 from iegopt.control.states import State
@@ -69,7 +69,8 @@ def _stages(answer: dict[str, Any]) -> Table:
     table = Table(box=None, pad_edge=False, title="Planned and measured", title_justify="left")
     for name, justify in (("stage", "left"), ("device", "left"), ("planned", "right"), ("measured", "right")):
         table.add_column(name, justify="right" if justify == "right" else "left")
-    table.add_column("ratio", justify="right")
+    for name in ("ratio", "KV moved"):
+        table.add_column(name, justify="right")
     table.add_column("attempts", justify="right")
     table.add_column("state")
     for name, stage in answer["stages"].items():
@@ -77,7 +78,7 @@ def _stages(answer: dict[str, Any]) -> Table:
         ratio = f"{ran / planned:.2g} ×" if planned and ran else ""
         table.add_row(
             name, stage["device"] or "", seconds(planned) if planned is not None else "", seconds(ran), ratio,
-            str(stage["attempts"]), stage["state"],
+            data(stage["moved"]) if stage["moved"] else "", str(stage["attempts"]), stage["state"],
         )  # fmt: skip
     return table
 

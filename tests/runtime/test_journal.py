@@ -34,6 +34,17 @@ def test_one_controller_at_a_time(tmp_path: Path) -> None:
     Journal(tmp_path / "j").close()
 
 
+def test_a_policy_stays_in_force_as_long_as_its_events(tmp_path: Path) -> None:
+    with Journal(tmp_path / "j") as journal:
+        assert journal.policy({"heartbeat": "1s"}) == {"heartbeat": "1s"}
+        assert journal.policy({"heartbeat": "2s"}) == {"heartbeat": "2s"}
+        journal.append(EVENTS)
+    with Journal(tmp_path / "j") as journal:
+        assert journal.policy({"heartbeat": "3s"}) == {"heartbeat": "2s"}
+        journal.restart()
+        assert journal.policy({"heartbeat": "3s"}) == {"heartbeat": "3s"}
+
+
 _WRITER = """
 import sys
 from pathlib import Path

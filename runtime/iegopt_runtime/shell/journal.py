@@ -49,6 +49,7 @@ class Journal:
             self._db.execute("PRAGMA journal_mode=WAL")
             self._db.execute(f"PRAGMA synchronous={'FULL' if durable else 'NORMAL'}")
             self._db.execute("CREATE TABLE IF NOT EXISTS event (seq INTEGER PRIMARY KEY, body BLOB NOT NULL)")
+            self._db.execute("CREATE TABLE IF NOT EXISTS policy (body BLOB NOT NULL)")
             (version,) = self._db.execute("PRAGMA user_version").fetchone()
             if version == 0:
                 self._db.execute(f"PRAGMA user_version={_VERSION}")
@@ -106,6 +107,18 @@ class Journal:
         self._db.execute("DELETE FROM event")
         self._db.executemany("INSERT INTO event (body) VALUES (?)", rows)
         self._db.execute("COMMIT")
+
+    def policy(self, wanted: Frame) -> Frame:
+        """The policy under which the events were and will be handled: the one in force as long as there are events of
+        its time, else the one that is wanted, which is then written down."""
+        held = self._db.execute("SELECT body FROM policy").fetchone()
+        if held is not None and len(self):
+            return decode(held[0])
+        self._db.execute("BEGIN")
+        self._db.execute("DELETE FROM policy")
+        self._db.execute("INSERT INTO policy (body) VALUES (?)", (msgpack.packb(wanted, use_bin_type=True),))
+        self._db.execute("COMMIT")
+        return wanted
 
     def __len__(self) -> int:
         (count,) = self._db.execute("SELECT count(*) FROM event").fetchone()

@@ -51,8 +51,18 @@ async def serve(
         Where the address or the journal cannot be had.
     """
     opened = Journal(journal, durable)
-    shell = Shell(policy, opened, PlanService(cluster), secret, tell)
+    shell = Shell(_in_force(opened, policy, tell), opened, PlanService(cluster), secret, tell)
     if not address.is_loopback:
         tell(f"{address} can be reached from other machines: frames are authenticated, but not encrypted")
     tell(f"listening on {await shell.listen(address)}")
     await until_terminated(asyncio.create_task(shell.run()))
+
+
+def _in_force(journal: Journal, policy: ControlPolicy, tell: Callable[[str], None]) -> ControlPolicy:
+    """A journal is replayed under the policy that it was written under."""
+    wanted = policy.model_dump(mode="json", by_alias=True)
+    held = journal.policy(wanted)
+    if held == wanted:
+        return policy
+    tell("the journal was written under another policy, which stays in force until it begins anew")
+    return validate(ControlPolicy, held, "journal", "policy")

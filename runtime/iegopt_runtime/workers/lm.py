@@ -20,7 +20,7 @@ from iegopt.spec.policy import KvTransferConfig
 from iegopt_runtime.errors import ModelError, NoRoom, TransferError
 from iegopt_runtime.kv.fetch import KvFetcher
 from iegopt_runtime.kv.history import read_segments
-from iegopt_runtime.kv.push import KvSender
+from iegopt_runtime.kv.push import KvSender, Pushed
 from iegopt_runtime.kv.server import KvServer
 from iegopt_runtime.kv.tiers import Tier
 from iegopt_runtime.lm.engine import LmEngine
@@ -87,21 +87,21 @@ class LmExecutor:
             appended = text.added(known, work["append"])
         job = self._job(work, attempt, (*known, *appended), generated=0, most=1)
         sender = self._sender(work.get("push"))
-        result = await self._generated(work, attempt, replace(job, sink=sender, goes_on=True))
-        pushed = await self._pushed(sender, attempt)
+        result, fetched = await self._generated(work, attempt, replace(job, sink=sender, goes_on=True))
+        pushed = await self._pushed(sender)
         return {
             "first": result.tokens[0], "text": result.text, "appended": appended, "computed": result.computed,
-            "reused": result.reused, "seconds": result.prefill_seconds, "kv": self._kv(work, result, pushed=pushed),
+            "reused": result.reused, "seconds": result.prefill_seconds, "kv": self._kv(work, result, fetched, pushed),
         }  # fmt: skip
 
     async def _decode(self, work: Document, attempt: Attempt) -> Document:
         job = self._job(work, attempt, tuple(work["tokens"]), generated=work["generated"], most=work["max_tokens"])
-        result = await self._generated(work, attempt, job)
+        result, fetched = await self._generated(work, attempt, job)
         return {
             "tokens": list(result.tokens), "text": result.text,
             "calls": [{"name": call.name, "arguments": call.arguments} for call in result.calls],
             "notes": list(result.notes), "stop": _STOPS.get(result.stop, result.stop), "computed": result.computed,
-            "reused": result.reused, "seconds": result.decode_seconds, "kv": self._kv(work, result, pushed=False),
+            "reused": result.reused, "seconds": result.decode_seconds, "kv": self._kv(work, result, fetched),
         }  # fmt: skip
 
     def _job(self, work: Document, attempt: Attempt, tokens: tuple[int, ...], generated: int, most: int) -> Generate:
@@ -129,33 +129,36 @@ class LmExecutor:
             grade=held.grade if held is not None else "exact",
         )
 
-    async def _generated(self, work: Document, attempt: Attempt, job: Generate) -> Generated:
-        """Run a job to its end, with what KV can be had from elsewhere."""
-        await self._fetched(work, attempt, job)
+    async def _generated(self, work: Document, attempt: Attempt, job: Generate) -> tuple[Generated, int]:
+        """Run a job to its end, with what KV can be had from elsewhere; its result, and the bytes that came in."""
+        fetched = await self._fetched(work, attempt, job)
         try:
             last = await self._followed(job, attempt)
         finally:
             self._store.forget(job.job_id)
         self._reserved.discard(work["kv"]["id"])
         if isinstance(last, Preempted):
-            raise StagePreempted(self._kv(work, last.result, pushed=False))
+            raise StagePreempted(self._kv(work, last.result, fetched))
         assert isinstance(last, Done)
-        return last.result
+        return last.result, fetched
 
-    async def _fetched(self, work: Document, attempt: Attempt, job: Generate) -> None:
-        """Get what others hold and this store does not; where nobody has it, the engine computes it again."""
+    async def _fetched(self, work: Document, attempt: Attempt, job: Generate) -> int:
+        """Get what others hold and this store does not; its bytes. What nobody has, the engine computes again."""
         sources = [address for s in work["kv"]["sources"] if (address := _reachable(s["addresses"])) is not None]
         own = set(self._parts.server.addresses)
         sources = [address for address in sources if address not in own]
         if not sources:
-            return
+            return 0
         wanted = await asyncio.to_thread(self._engine.wanted, job)
         if self._store.match(wanted.blocks) == len(wanted.blocks):
-            return
+            return 0
+        received = 0
         attempt.waiting("kv")
         with contextlib.suppress(NoRoom, TransferError):  # what cannot be had is computed again
-            await asyncio.to_thread(self._parts.fetcher.fetch, wanted, sources, KvTransferConfig())
+            got = await asyncio.to_thread(self._parts.fetcher.fetch, wanted, sources, KvTransferConfig())
+            received = got.received
         attempt.resumed()
+        return received
 
     async def _followed(self, job: Job, attempt: Attempt) -> Event:
         """The last event of a job; those before are told on. A cancelled stage ends its job."""
@@ -196,23 +199,25 @@ class LmExecutor:
         config = validate(KvTransferConfig, push["transfer"], "push", "transfer")
         return KvSender(address, self._parts.secret, config, self._store.memory)
 
-    async def _pushed(self, sender: KvSender | None, attempt: Attempt) -> bool:
-        """Whether the other worker has the whole of it; where it does not, it can still fetch it from here."""
+    async def _pushed(self, sender: KvSender | None) -> Pushed | None:
+        """What came of a transfer; where the other worker has not got all, it can still fetch it from here."""
         if sender is None:
-            return False
+            return None
         try:
-            return (await asyncio.wrap_future(sender.pushed)).tokens > 0
+            return await asyncio.wrap_future(sender.pushed)
         except TransferError:
-            return False
+            return None
 
-    def _kv(self, work: Document, result: Generated, *, pushed: bool) -> Document:
+    def _kv(self, work: Document, result: Generated, fetched: int, pushed: Pushed | None = None) -> Document:
         manifest = result.manifest
         copies = []
         if work.get("keep_copy") == "L2" and self._parts.files is not None and manifest is not None:
             copies.append({"tier": "L2", "addresses": {"file": f"file:{self._parts.files}"}})
         return {
             "id": work["kv"]["id"], "tokens": manifest.tokens if manifest else 0,
-            "bytes": manifest.bytes if manifest else 0, "copies": copies, "pushed": pushed,
+            "bytes": manifest.bytes if manifest else 0, "copies": copies,
+            "pushed": pushed is not None and pushed.tokens > 0,
+            "moved": fetched + (pushed.sent if pushed is not None else 0),
         }  # fmt: skip
 
     async def _embedding(self, work: Document, attempt: Attempt) -> Document:
