@@ -88,8 +88,9 @@ def _planner(document: Document) -> str:
 def _deadlines(document: Document) -> str:
     shares = ", ".join(f"{title} {100 * row['plans']:.0f} %" for title, row in document["by_deadline"].items())
     return (
-        f"{document['late']} of {document['answers']} answers late, {document['late_beyond_waiting']} of them not "
-        f"because the thread waited for a processor; with a plan: {shares}"
+        f"{document['late']} of {document['answers']} answers late on {document['instances']} instances, "
+        f"{document['late_beyond_waiting']} of them not because the thread waited for a processor; "
+        f"with a plan: {shares}"
     )
 
 
