@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from iegopt.control.policy import ControlPolicy
 from iegopt_runtime.lm.jobs import Generate, Stop
 from iegopt_runtime.lm.tokenizers import FolderTokenizer
 from iegopt_runtime.models.registry import Registry
@@ -36,7 +37,8 @@ def here(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hosted]:
     tools, documents = folder / "tools.json", folder / "documents.jsonl"
     tools.write_text(json.dumps({"tools": TOOLS}))
     documents.write_text("\n".join(map(json.dumps, DOCUMENTS)))
-    with hosted(local_cluster(), tools=tools, documents=documents) as runtime:
+    patient = ControlPolicy(slow_factor=1e4)  # on a busy machine every stage of the tiny model is slow
+    with hosted(local_cluster(), tools=tools, documents=documents, policy=patient) as runtime:
         yield runtime
     assert of_run(runtime.runtime.folder.run) == []
     assert not runtime.runtime.folder.path.exists()
@@ -192,6 +194,27 @@ def test_a_cancelled_request_ends_with_what_there_is(here: Hosted) -> None:
     assert answer["status"] == "cancelled"
     assert answer["reason"] == "not wanted any more"
     assert 5 <= len(answer["tokens"]) < 2000
+
+
+@pytest.mark.parametrize("kind", ["kv_store", "kv_load", "kv_migrate"])
+def test_a_stage_of_its_own_keeps_a_kv_cache(here: Hosted, client: Client, kind: str) -> None:
+    work = {"model": "tiny"}
+    stages = [
+        {"id": "prefill", "type": "prefill", **work, "tokens": {"new": 30}, "affinity": {"device": "prefiller"}},
+        {"id": "keep", "type": kind, **work, "tokens": {"context": 30}, "affinity": {"device": "decoder"}},
+        {"id": "decode", "type": "decode", **work, "tokens": {"context": 30, "output": 12},
+         "affinity": {"device": "decoder"}},
+    ]  # fmt: skip
+    edges = [
+        {"from": "prefill", "to": "keep", "kv": True, "bytes": "8kB"},
+        {"from": "keep", "to": "decode", "kv": True},
+    ]
+    prompt = list(range(40, 70))
+    answer = here.answer(tiny_request(graph={"stages": stages, "edges": edges}), tokens=prompt)
+    assert answer["status"] == "complete", answer["reason"]
+    assert answer["tokens"] == undisturbed(client, prompt, 12)
+    assert answer["stages"]["keep"]["moved"] > 0
+    assert answer["stages"]["decode"]["moved"] == 0
 
 
 def test_documents_of_the_request_are_found(here: Hosted) -> None:

@@ -9,21 +9,12 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import Any
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
 
-from iegopt.spec.explain_error import validate
-from iegopt.spec.policy import KvTransferConfig
-from iegopt_runtime.errors import ModelError, NoRoom, TransferError
-from iegopt_runtime.kv.fetch import KvFetcher
+from iegopt_runtime.errors import ModelError, NoRoom
 from iegopt_runtime.kv.history import read_segments
-from iegopt_runtime.kv.push import KvSender, Pushed
-from iegopt_runtime.kv.server import KvServer
 from iegopt_runtime.kv.tiers import Tier
-from iegopt_runtime.lm.engine import LmEngine
 from iegopt_runtime.lm.jobs import (
     Done,
     Embed,
@@ -42,6 +33,7 @@ from iegopt_runtime.lm.jobs import (
 )
 from iegopt_runtime.lm.sampling import Sampling
 from iegopt_runtime.workers.executor import Attempt, Document, StageFailed, StagePreempted
+from iegopt_runtime.workers.lm_kv import KvTraffic
 from iegopt_runtime.workers.texts import Texts
 
 __all__ = ["LmExecutor"]
@@ -50,26 +42,20 @@ _CAUSES = {"no_room": ("oom", True), "oom": ("oom", True), "kv_lost": ("kv_lost"
 _STOPS = {"string": "stop", "context": "length"}
 
 
-@dataclass(frozen=True)
-class LmParts:
-    """What the executor drives: an engine, the data plane of its store, and tokenizers for what is appended.
+class LmExecutor:
+    """Runs prefills, decodes, embeddings, scores, and stages that keep KV.
 
-    ``files`` is the folder of the store's files, if it has any.
+    Parameters
+    ----------
+    traffic
+        The engine with its data plane.
+    texts
+        Tokenizers, for what is appended to a sequence.
     """
 
-    engine: LmEngine
-    server: KvServer
-    fetcher: KvFetcher
-    texts: Texts
-    secret: bytes
-    files: Path | None
-
-
-class LmExecutor:
-    """Runs prefills, decodes, embeddings and scores."""
-
-    def __init__(self, parts: LmParts) -> None:
-        self._parts, self._engine, self._store = parts, parts.engine, parts.engine.store
+    def __init__(self, traffic: KvTraffic, texts: Texts) -> None:
+        self._traffic, self._texts = traffic, texts
+        self._engine, self._store = traffic.engine, traffic.engine.store
         self._reserved: set[str] = set()
 
     async def run(self, kind: str, work: Document, attempt: Attempt) -> Document:
@@ -83,15 +69,16 @@ class LmExecutor:
         known = list(work["tokens"])
         appended: list[int] = []
         if work["append"]:
-            text = await asyncio.to_thread(self._parts.texts.of, work["model"])
+            text = await asyncio.to_thread(self._texts.of, work["model"])
             appended = text.added(known, work["append"])
         job = self._job(work, attempt, (*known, *appended), generated=0, most=1)
-        sender = self._sender(work.get("push"))
+        sender = self._traffic.sender(work.get("push"))
         result, fetched = await self._generated(work, attempt, replace(job, sink=sender, goes_on=True))
-        pushed = await self._pushed(sender)
+        pushed = await self._traffic.pushed(sender)
+        kv = self._traffic.document(work, result.manifest, fetched, pushed)
         return {
             "first": result.tokens[0], "text": result.text, "appended": appended, "computed": result.computed,
-            "reused": result.reused, "seconds": result.prefill_seconds, "kv": self._kv(work, result, fetched, pushed),
+            "reused": result.reused, "seconds": result.prefill_seconds, "kv": kv,
         }  # fmt: skip
 
     async def _decode(self, work: Document, attempt: Attempt) -> Document:
@@ -101,7 +88,8 @@ class LmExecutor:
             "tokens": list(result.tokens), "text": result.text,
             "calls": [{"name": call.name, "arguments": call.arguments} for call in result.calls],
             "notes": list(result.notes), "stop": _STOPS.get(result.stop, result.stop), "computed": result.computed,
-            "reused": result.reused, "seconds": result.decode_seconds, "kv": self._kv(work, result, fetched),
+            "reused": result.reused, "seconds": result.decode_seconds,
+            "kv": self._traffic.document(work, result.manifest, fetched),
         }  # fmt: skip
 
     def _job(self, work: Document, attempt: Attempt, tokens: tuple[int, ...], generated: int, most: int) -> Generate:
@@ -131,34 +119,16 @@ class LmExecutor:
 
     async def _generated(self, work: Document, attempt: Attempt, job: Generate) -> tuple[Generated, int]:
         """Run a job to its end, with what KV can be had from elsewhere; its result, and the bytes that came in."""
-        fetched = await self._fetched(work, attempt, job)
+        fetched = await self._traffic.fetched(work, attempt, job)
         try:
             last = await self._followed(job, attempt)
         finally:
             self._store.forget(job.job_id)
         self._reserved.discard(work["kv"]["id"])
         if isinstance(last, Preempted):
-            raise StagePreempted(self._kv(work, last.result, fetched))
+            raise StagePreempted(self._traffic.document(work, last.result.manifest, fetched))
         assert isinstance(last, Done)
         return last.result, fetched
-
-    async def _fetched(self, work: Document, attempt: Attempt, job: Generate) -> int:
-        """Get what others hold and this store does not; its bytes. What nobody has, the engine computes again."""
-        sources = [address for s in work["kv"]["sources"] if (address := _reachable(s["addresses"])) is not None]
-        own = set(self._parts.server.addresses)
-        sources = [address for address in sources if address not in own]
-        if not sources:
-            return 0
-        wanted = await asyncio.to_thread(self._engine.wanted, job)
-        if self._store.match(wanted.blocks) == len(wanted.blocks):
-            return 0
-        received = 0
-        attempt.waiting("kv")
-        with contextlib.suppress(NoRoom, TransferError):  # what cannot be had is computed again
-            got = await asyncio.to_thread(self._parts.fetcher.fetch, wanted, sources, KvTransferConfig())
-            received = got.received
-        attempt.resumed()
-        return received
 
     async def _followed(self, job: Job, attempt: Attempt) -> Event:
         """The last event of a job; those before are told on. A cancelled stage ends its job."""
@@ -192,34 +162,6 @@ class LmExecutor:
         await attempt.stop_wanted.wait()
         self._engine.stop(job.job_id, "preempt")
 
-    def _sender(self, push: Document | None) -> KvSender | None:
-        address = _reachable(push["addresses"]) if push is not None else None
-        if push is None or address is None:
-            return None
-        config = validate(KvTransferConfig, push["transfer"], "push", "transfer")
-        return KvSender(address, self._parts.secret, config, self._store.memory)
-
-    async def _pushed(self, sender: KvSender | None) -> Pushed | None:
-        """What came of a transfer; where the other worker has not got all, it can still fetch it from here."""
-        if sender is None:
-            return None
-        try:
-            return await asyncio.wrap_future(sender.pushed)
-        except TransferError:
-            return None
-
-    def _kv(self, work: Document, result: Generated, fetched: int, pushed: Pushed | None = None) -> Document:
-        manifest = result.manifest
-        copies = []
-        if work.get("keep_copy") == "L2" and self._parts.files is not None and manifest is not None:
-            copies.append({"tier": "L2", "addresses": {"file": f"file:{self._parts.files}"}})
-        return {
-            "id": work["kv"]["id"], "tokens": manifest.tokens if manifest else 0,
-            "bytes": manifest.bytes if manifest else 0, "copies": copies,
-            "pushed": pushed is not None and pushed.tokens > 0,
-            "moved": fetched + (pushed.sent if pushed is not None else 0),
-        }  # fmt: skip
-
     async def _embedding(self, work: Document, attempt: Attempt) -> Document:
         texts = tuple(map(str, work["texts"]))
         variant = _artifact(work["model"], work["variant"])
@@ -237,6 +179,9 @@ class LmExecutor:
         assert isinstance(last, Vectors)
         scored = [document | {"score": row[0]} for document, row in zip(documents, last.rows, strict=True)]
         return {"documents": sorted(scored, key=lambda document: -document["score"])}
+
+    async def _keep(self, work: Document, attempt: Attempt) -> Document:
+        return await self._traffic.kept(work)
 
     def reserve(self, request_id: str, stage: str, size: int) -> None:
         owner = f"{request_id}/{stage}"
@@ -263,11 +208,11 @@ class LmExecutor:
         return tuple(f"{r.model}/{r.variant}" for r in load.resident), load.kv.free, busy
 
     def addresses(self) -> dict[str, str]:
-        return {address.partition(":")[0]: address for address in self._parts.server.addresses}
+        return {address.partition(":")[0]: address for address in self._traffic.server.addresses}
 
     async def close(self) -> None:
         await asyncio.to_thread(self._engine.close)
-        self._parts.server.close()
+        self._traffic.server.close()
 
 
 def _post(loop: asyncio.AbstractEventLoop, events: asyncio.Queue[Event], event: Event) -> None:
@@ -288,20 +233,13 @@ def _artifact(model: str, variant: str | None) -> str | None:
     return tail if head.lower() == model.lower() and tail else variant
 
 
-def _reachable(addresses: Mapping[str, Any]) -> str | None:
-    """The best address of a worker from here: its socket or files on this host, else its port."""
-    for kind in ("unix", "file"):
-        address = addresses.get(kind)
-        if isinstance(address, str) and (address.startswith("unix:@") or Path(address.partition(":")[2]).exists()):
-            return address
-    address = addresses.get("tcp")
-    return address if isinstance(address, str) else None
-
-
 _KINDS: dict[str, Callable[[LmExecutor, Document, Attempt], Awaitable[Document]]] = {
     "prefill": LmExecutor._prefill,
     "re_prefill": LmExecutor._prefill,
     "decode": LmExecutor._decode,
     "embedding": LmExecutor._embedding,
     "rerank": LmExecutor._rerank,
+    "kv_store": LmExecutor._keep,
+    "kv_load": LmExecutor._keep,
+    "kv_migrate": LmExecutor._keep,
 }

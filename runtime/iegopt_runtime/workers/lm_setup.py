@@ -18,7 +18,8 @@ from iegopt_runtime.kv.tiers import Tier, TierPolicy
 from iegopt_runtime.lm.engine import LmEngine
 from iegopt_runtime.lm.model_host import ModelHost
 from iegopt_runtime.models.registry import Artifact, Registry
-from iegopt_runtime.workers.lm import LmExecutor, LmParts
+from iegopt_runtime.workers.lm import LmExecutor
+from iegopt_runtime.workers.lm_kv import KvTraffic
 from iegopt_runtime.workers.texts import Texts
 
 __all__ = ["lm_executor"]
@@ -57,7 +58,7 @@ def lm_executor(
     engine = LmEngine(host, store, max_batch=deployed.spec.max_batch, threads=deployed.spec.threads).start()
     server = KvServer(store, secret, addresses, time.monotonic)
     fetcher = KvFetcher(store, secret, time.monotonic)
-    return LmExecutor(LmParts(engine, server, fetcher, Texts(registry), secret, files))
+    return LmExecutor(KvTraffic(engine, server, fetcher, secret, files), Texts(registry))
 
 
 def _load(host: ModelHost, artifact: Artifact) -> None:

@@ -1,0 +1,141 @@
+"""KV of stages on its way: fetched before a stage runs, pushed on while it does, kept by stages of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from iegopt.spec.explain_error import validate
+from iegopt.spec.policy import KvTransferConfig
+from iegopt_runtime.errors import KvLost, NoRoom, TransferError
+from iegopt_runtime.kv.blocks import KvManifest
+from iegopt_runtime.kv.fetch import KvFetcher
+from iegopt_runtime.kv.push import KvSender, Pushed
+from iegopt_runtime.kv.server import KvServer
+from iegopt_runtime.kv.tiers import Tier
+from iegopt_runtime.lm.engine import LmEngine
+from iegopt_runtime.lm.jobs import Generate
+from iegopt_runtime.workers.executor import Attempt, Document, StageFailed
+
+__all__ = ["KvTraffic"]
+
+
+@dataclass(frozen=True)
+class KvTraffic:
+    """The data plane of one worker's engine. ``files`` is the folder of its store's files, if it has any."""
+
+    engine: LmEngine
+    server: KvServer
+    fetcher: KvFetcher
+    secret: bytes
+    files: Path | None
+
+    async def fetched(self, work: Document, attempt: Attempt, job: Generate) -> int:
+        """Get what others hold and this store does not; its bytes. What nobody has, the engine computes again."""
+        sources = self._elsewhere(work)
+        if not sources:
+            return 0
+        wanted = await asyncio.to_thread(self.engine.wanted, job)
+        if self.engine.store.match(wanted.blocks) == len(wanted.blocks):
+            return 0
+        received = 0
+        attempt.waiting("kv")
+        with contextlib.suppress(NoRoom, TransferError):
+            got = await asyncio.to_thread(self.fetcher.fetch, wanted, sources, KvTransferConfig())
+            received = got.received
+        attempt.resumed()
+        return received
+
+    def _elsewhere(self, work: Document) -> list[str]:
+        """Addresses of others that hold the KV to continue, best first."""
+        found = [reachable(source["addresses"]) for source in work["kv"]["sources"]]
+        return [address for address in found if address is not None and address not in self.server.addresses]
+
+    def sender(self, push: Document | None) -> KvSender | None:
+        """A transfer to the worker that will go on, ``None`` where there is none or it cannot be reached."""
+        address = reachable(push["addresses"]) if push is not None else None
+        if push is None or address is None:
+            return None
+        config = validate(KvTransferConfig, push["transfer"], "push", "transfer")
+        return KvSender(address, self.secret, config, self.engine.store.memory)
+
+    async def pushed(self, sender: KvSender | None) -> Pushed | None:
+        """What came of a transfer; where the other worker has not got all, it can still fetch it from here."""
+        if sender is None:
+            return None
+        try:
+            return await asyncio.wrap_future(sender.pushed)
+        except TransferError:
+            return None
+
+    async def kept(self, work: Document) -> Document:
+        """Hold KV that another stage wrote under a name of its own, on the tier that ``work`` names.
+
+        Raises
+        ------
+        StageFailed
+            Nobody has it, or there is no room.
+        """
+        try:
+            manifest, received = await asyncio.to_thread(self._keep, work)
+        except (KvLost, TransferError) as error:
+            raise StageFailed("kv_lost", str(error), transient=True) from error
+        except NoRoom as error:
+            raise StageFailed("oom", str(error), transient=True) from error
+        return {"kv": self.document(work, manifest, received)}
+
+    def _keep(self, work: Document) -> tuple[KvManifest, int]:
+        store, source, received = self.engine.store, work["kv"]["from"], 0
+        manifest = store.manifest(source)
+        if manifest is None:
+            manifest, received = self._got(source, self._elsewhere(work))
+        own = replace(manifest, kv_id=work["kv"]["id"], blocks=tuple(store.acquire(manifest.blocks)))
+        store.enter(own)
+        tier = Tier[work["tier"]]
+        if tier is not Tier.L0:
+            for block in own.blocks:
+                store.put(block, store.read(block, time.monotonic()), time.monotonic(), copy=tier)
+        if received:
+            store.forget(source)
+        return own, received
+
+    def _got(self, kv_id: str, sources: list[str]) -> tuple[KvManifest, int]:
+        failures = []
+        for source in sources:
+            try:
+                got = self.fetcher.fetch_held(kv_id, source, KvTransferConfig())
+            except TransferError as error:
+                failures.append(f"{source}: {error}")
+            else:
+                return got.manifest, got.received
+        raise KvLost(f"KV {kv_id} is nowhere to be had: {'; '.join(failures) or 'nobody holds it'}")
+
+    def document(
+        self, work: Document, manifest: KvManifest | None, fetched: int, pushed: Pushed | None = None
+    ) -> Document:
+        """The ``kv`` of a result (``iegopt.control.results``)."""
+        copies = []
+        kept_in_files = work.get("keep_copy") == "L2" or work.get("tier") == "L2"
+        if kept_in_files and self.files is not None and manifest is not None:
+            copies.append({"tier": "L2", "addresses": {"file": f"file:{self.files}"}})
+        return {
+            "id": work["kv"]["id"], "tokens": manifest.tokens if manifest else 0,
+            "bytes": manifest.bytes if manifest else 0, "copies": copies,
+            "pushed": pushed is not None and pushed.tokens > 0,
+            "moved": fetched + (pushed.sent if pushed is not None else 0),
+        }  # fmt: skip
+
+
+def reachable(addresses: Mapping[str, Any]) -> str | None:
+    """The best address of a worker from here: its socket or files on this host, else its port."""
+    for kind in ("unix", "file"):
+        address = addresses.get(kind)
+        if isinstance(address, str) and (address.startswith("unix:@") or Path(address.partition(":")[2]).exists()):
+            return address
+    address = addresses.get("tcp")
+    return address if isinstance(address, str) else None
