@@ -3,6 +3,7 @@ seconds of public traces; whether it herds, knows unlike instances, refuses unde
 
     python benchmarks/replan.py                 # all; exits with 1 where a claim fails
     python benchmarks/replan.py --only traces --data DIR
+    python benchmarks/replan.py --rows rows.json      # may be cut, and goes on there with what is missing
 
 Traces are read from DIR (``mooncake``, ``azure_llm_2023``; by default ../shared/data); without them the section is
 left out and says so. Each size runs in a process of its own, whose peak memory is the one reported.
@@ -25,14 +26,14 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from benchmarks.queues import Case, common_prompt, generated, of_trace, pressure
+from benchmarks.pieces import Rows
+from benchmarks.queues import Case, generated, of_trace, pressure
 from benchmarks.record import record
-from benchmarks.replan_rules import compared, lexicographically_less, placement_of, worth_of
+from benchmarks.replan_behaviour import CHANGES, behaviour, churn
+from benchmarks.replan_rules import compared, lexicographically_less, worth_of
 from iegopt.batch.api import replan
 from iegopt.batch.cpsat import solve_cpsat
 from iegopt.batch.rules.admitted import admit
-from iegopt.batch.rules.unchecked import send_out
-from iegopt.batch.schedule import evaluate
 from iegopt.batch_plans import BatchPlan
 
 DATA = Path(__file__).resolve().parent.parent.parent / "shared" / "data"
@@ -57,9 +58,6 @@ OVERLOADED = 1.0
 """Pressure from which a second of a trace counts: more waits than can be in time."""
 LATE = 1.1
 """A plan may take so many times its deadline."""
-CHURN = 0.1
-"""The share of requests still waiting that may change place when a twentieth of the queue changes."""
-CHANGES = ("a twentieth new", "back", "again")
 
 Row = dict[str, Any]
 Failures = list[str]
@@ -72,11 +70,13 @@ def main() -> int:
     parser.add_argument("--seeds", type=int, default=3, help="generated snapshots of each kind (default %(default)s)")
     parser.add_argument("--snapshots", type=int, default=8, help="seconds of each trace (default %(default)s)")
     parser.add_argument("--data", type=Path, default=DATA, help="where the traces lie")
+    parser.add_argument("--rows", type=Path, help="rows of an earlier piece, not measured again, and added to")
     arguments = parser.parse_args()
     failures: Failures = []
     figures: dict[str, Any] = {}
+    rows = Rows(arguments.rows)
     for name in arguments.only or sections:
-        figures[name] = sections[name](arguments, failures)
+        figures[name] = sections[name](arguments, rows, failures)
     for failure in failures:
         print(f"FAILED {failure}")
     if arguments.only is None:
@@ -105,15 +105,14 @@ def _told(figures: dict[str, Any]) -> Row:
     return told
 
 
-def sizes(arguments: argparse.Namespace, failures: Failures) -> list[Row]:
+def sizes(arguments: argparse.Namespace, rows: Rows, failures: Failures) -> list[Row]:
     """Gaps, seconds and peak memory of every size, load and seed."""
-    rows: list[Row] = []
+    found: list[Row] = []
     for size in SIZES:
         for load in LOADS:
             for seed in range(arguments.seeds):
-                row = _apart(measured, size, load, seed)
-                rows.append(row)
-                print(" ".join(f"{key} {value}" for key, value in row.items()), flush=True)
+                row = rows.get(f"{size}, load {load:g}, seed {seed}", _apart, measured, size, load, seed)
+                found.append(row)
                 _, _, limit, gap = SIZES[size]
                 title = f"{row['snapshot']}:"
                 if row["gap"] > gap:
@@ -122,10 +121,10 @@ def sizes(arguments: argparse.Namespace, failures: Failures) -> list[Row]:
                     failures.append(f"{title} {row['seconds']} s, allowed {limit} s")
                 if size == "large" and row["peak_bytes"] > MOST_MEMORY:
                     failures.append(f"{title} peak memory {row['peak_bytes'] / 1e9:.2f} GB")
-    each = {size: np.median([r["ms_a_request"] for r in rows if r["size"] == size]) for size in SIZES}
+    each = {size: np.median([r["ms_a_request"] for r in found if r["size"] == size]) for size in SIZES}
     if not each["small"] >= each["medium"] >= each["large"]:
         failures.append(f"milliseconds a request grow with the queue: {each}")
-    return rows
+    return found
 
 
 def measured(size: str, load: float, seed: int) -> Row:
@@ -163,22 +162,21 @@ def _gap(have: float, bound: float | None) -> float:
     return round(max(0.0, bound - have) / max(1e-9, abs(bound)), 6) if bound > have + 1e-9 else 0.0
 
 
-def against_cpsat(arguments: argparse.Namespace, failures: Failures) -> list[Row]:
+def against_cpsat(arguments: argparse.Namespace, rows: Rows, failures: Failures) -> list[Row]:
     """Fifty requests on 64 instances: no worse than the monolithic model has after a minute, in a fiftieth of it.
 
     It is helped: it starts from the plan of a rule, and nothing that runs may move, which makes it a tenth as large.
     """
-    rows = []
+    found = []
     for load in LOADS:
         for seed in range(arguments.seeds):
-            row = _apart(beside_cpsat, load, seed)
-            rows.append(row)
-            print(" ".join(f"{key} {value}" for key, value in row.items()), flush=True)
+            row = rows.get(f"CP-SAT, load {load:g}, seed {seed}", _apart, beside_cpsat, load, seed)
+            found.append(row)
             if row["worse"]:
                 failures.append(f"{row['snapshot']}: {row['ours']}, CP-SAT {row['cpsat']}")
             if row["times_as_fast"] < 50:
                 failures.append(f"{row['snapshot']}: {row['times_as_fast']} times as fast as CP-SAT, claimed 50")
-    return rows
+    return found
 
 
 def beside_cpsat(load: float, seed: int) -> Row:
@@ -198,7 +196,7 @@ def beside_cpsat(load: float, seed: int) -> Row:
     }  # fmt: skip
 
 
-def traces(arguments: argparse.Namespace, failures: Failures) -> dict[str, Any]:
+def traces(arguments: argparse.Namespace, rows: Rows, failures: Failures) -> dict[str, Any]:
     """Overloaded seconds of public traces: ours beside every rule."""
     found: dict[str, Any] = {}
     for name, (file, speed, end) in TRACES.items():
@@ -207,14 +205,12 @@ def traces(arguments: argparse.Namespace, failures: Failures) -> dict[str, Any]:
             print(f"traces: {path.name} is not there, {name} is left out")
             found[name] = f"left out: {file} is not there"
             continue
-        rows = []
+        found[name] = []
         for case in overloaded(path, speed, end, arguments.snapshots):
-            row = compared(case, TRACE_DEADLINE)
-            rows.append(row)
-            print(" ".join(f"{key} {value}" for key, value in row.items() if key != "rules"), flush=True)
+            row = rows.get(f"{name}, {case.name}", compared, case, TRACE_DEADLINE)
+            found[name].append(row)
             if not row["at_least_the_best"]:
                 failures.append(f"{row['snapshot']}: {row['ours']}, {row['best_rule']} {row['best']}")
-        found[name] = rows
     return found
 
 
@@ -227,81 +223,6 @@ def overloaded(file: Path, speed: float, end: float, count: int) -> list[Case]:
         if len(case.snapshot.queue) > 1 and pressure(case.model()) >= OVERLOADED
     ]
     return cases[:: max(1, len(cases) // count)][:count]
-
-
-def behaviour(arguments: argparse.Namespace, failures: Failures) -> Row:
-    """One common prompt, no reuse, unlike instances, overload."""
-    row: Row = {}
-    case = common_prompt(64, 16)
-    model = case.model()
-    ours = placement_of(model, replan(case.snapshot, case.cluster, case.policy, deadline_ms=2000))
-    row["common prompt, most on one of 16"] = int(np.bincount(ours.prefill[ours.prefill >= 0], minlength=16).max())
-    row["the same by cache-aware"] = int(np.bincount(send_out(model, "cache-aware").prefill, minlength=16).max())
-    if row["common prompt, most on one of 16"] > 8:
-        failures.append(f"herds: {row['common prompt, most on one of 16']} of 64 on one of 16 instances")
-    for title, case in {
-        "no reuse": generated(200, 32, 1.0, 0, shared=0.0, fleet=("H100",)),
-        "unlike instances": generated(200, 32, 1.2, 0),
-        "overload": generated(400, 32, 3.0, 0),
-    }.items():
-        seen = compared(case, 2000)
-        row[title] = {key: seen[key] for key in ("ours", "best_rule", "best", "total_over_best", "gaps")}
-        row[title]["least-loaded, as it is"] = seen["rules"]["least-loaded, as it is"]
-        if not seen["at_least_the_best"]:
-            failures.append(f"{title}: {seen['ours']}, {seen['best_rule']} {seen['best']}")
-    model = case.model()
-    kept = evaluate(model, placed := send_out(model, "least-loaded")).kept
-    row["overload, in time by least-loaded"] = f"{int(kept.sum())} of {int((placed.prefill >= 0).sum())} placed"
-    for key, value in row.items():
-        print(f"{key}: {value}", flush=True)
-    return row
-
-
-def churn(arguments: argparse.Namespace, failures: Failures) -> list[Row]:
-    """Places that change between plans: nothing new; a twentieth of the queue new; load that swings to and fro."""
-    rows = []
-    for seed in range(arguments.seeds):
-        case = generated(400, 64, 1.2, seed)
-        first = _planned(case)
-        same = _planned(case, first)
-        changed = _changed(case, seed)
-        small = _planned(changed, first)
-        back = _planned(case, small)
-        again = _planned(changed, back)
-        row = {
-            "snapshot": case.name, "nothing new": moved(first, same), "a twentieth new": moved(first, small),
-            "back": moved(small, back), "again": moved(back, again),
-        }  # fmt: skip
-        rows.append(row)
-        print(" ".join(f"{key} {value}" for key, value in row.items()), flush=True)
-        if row["nothing new"]:
-            failures.append(f"{case.name}: {row['nothing new']:.2%} change place with nothing new")
-        for when in CHANGES:
-            if row[when] > CHURN:
-                failures.append(f"{case.name}, {when}: {row[when]:.1%} change place")
-    return rows
-
-
-def _planned(case: Case, previous: BatchPlan | None = None) -> BatchPlan:
-    return replan(case.snapshot, case.cluster, case.policy, deadline_ms=3000, previous=previous)
-
-
-def _changed(case: Case, seed: int) -> Case:
-    """The case with a twentieth of its queue in another's place, under new names."""
-    rng = np.random.default_rng(seed)
-    queue = list(case.snapshot.queue)
-    for n in rng.choice(len(queue), len(queue) // 20, replace=False).tolist():
-        other = queue[int(rng.integers(0, len(queue)))]
-        queue[n] = other.model_copy(update={"id": f"new{n}"})
-    return replace(case, snapshot=case.snapshot.model_copy(update={"queue": tuple(queue)}))
-
-
-def moved(before: BatchPlan, after: BatchPlan) -> float:
-    """Share of the requests that the first plan placed and that wait still which the second does not have there."""
-    was = {d.id: (d.prefill, d.decode) for d in before.queue if d.prefill is not None}
-    now = {d.id: (d.prefill, d.decode) for d in after.queue}
-    still = [name for name in was if name in now]
-    return round(sum(was[name] != now[name] for name in still) / max(1, len(still)), 4)
 
 
 def _apart(work: Callable[..., Row], *arguments: Any) -> Row:
