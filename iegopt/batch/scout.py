@@ -160,7 +160,7 @@ class Scout:
         limit = queue["itl"][i]
         if queue["throughput"][i]:
             limit = min(limit, model.policy.reference_pace)
-        if queue["e2e"][i] < np.inf:
+        if queue["e2e"][i] < np.inf and queue["output"][i]:
             limit = min(limit, 0.8 * queue["e2e"][i] / queue["output"][i])
         return max(0, int(np.searchsorted(model.paces, limit * (1.0 + 1e-9), side="right")) - 1)
 

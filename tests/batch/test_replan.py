@@ -14,7 +14,7 @@ from iegopt.spec.batch_policy import BatchPolicy
 from iegopt.spec.snapshot import SnapshotSpec
 
 from .random_snapshots import random_case
-from .small import cluster, decodes, instance, prefill_seconds, queued
+from .small import cluster, decodes, instance, prefill_seconds, prefills, queued
 
 
 def snapshot(
@@ -52,6 +52,17 @@ def test_a_request_that_is_too_late_does_not_hold_up_the_others() -> None:
     late = queued("late", sla={"ttft": 0.5}) | {"arrival": 9.0}
     plan = replan(snapshot([instance(0)], [queued("a"), late, queued("b")]), cluster())
     assert [decision.status for decision in plan.queue] == ["placed", "refused", "placed"]
+
+
+def test_a_prefill_without_a_decode_waits_again_when_its_instance_is_lost() -> None:
+    # It ends with its prefill, and has a limit on that: there is no token to spread the time over.
+    cut = prefills("cut", on="i0", output=0, sla={"e2e": 5.0}, arrival=9.5)
+    plan = replan(snapshot([instance(0, state="lost"), instance(1)], [queued("a")], [cut]), cluster())
+    assert {decision.id: (decision.status, decision.prefill) for decision in plan.queue} == {
+        "a": ("placed", "i1"),
+        "cut": ("placed", "i1"),
+    }
+    assert [decision.action for decision in plan.running] == ["requeue"]
 
 
 def test_an_empty_queue_changes_nothing() -> None:
