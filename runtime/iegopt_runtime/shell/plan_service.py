@@ -1,6 +1,7 @@
 """Plans for the controller: ``MakePlan`` in, ``Planned`` out, worked out in a thread beside the loop.
 
-A planner is kept for every set of devices that are served; how much KV memory is left comes from the workers.
+A planner is kept for every set of devices that are served and of variants that they hold. How much KV memory is left
+comes from the workers, and so does, for devices that load variants on demand, what is resident.
 """
 
 from __future__ import annotations
@@ -9,8 +10,10 @@ import asyncio
 from collections import OrderedDict
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import Any
 
+from iegopt import library
 from iegopt.control.messages import MakePlan, Planned
 from iegopt.devices import expand
 from iegopt.errors import IegoptError
@@ -22,12 +25,23 @@ from iegopt.spec.cluster import ClusterSpec
 from iegopt.spec.explain_error import validate
 from iegopt.spec.request import RequestSpec
 
-__all__ = ["PlanService"]
+__all__ = ["Held", "PlanService"]
 
 _KEPT = 16
 _DEADLINE_MS = 50.0
 _SLOWEST = 100.0
 """Service times of waiting beyond which a device is no worse."""
+
+
+_Key = tuple[tuple[str, ...], tuple[tuple[str, tuple[str, ...]], ...]]
+
+
+@dataclass(frozen=True)
+class Held:
+    """What the workers of a device have: free bytes of KV memory, variants in memory (``model/precision``)."""
+
+    kv_free: int
+    variants: tuple[str, ...]
 
 
 class PlanService:
@@ -45,24 +59,24 @@ class PlanService:
         self._whole = CompiledCluster(cluster)
         self._devices = {device.id: device for device in expand(cluster)}
         self._deadline_ms = deadline_ms
-        self._planners: OrderedDict[tuple[str, ...], Planner] = OrderedDict()
+        self._planners: OrderedDict[_Key, Planner] = OrderedDict()
         self._thread = ThreadPoolExecutor(1, "planner")
 
-    async def planned(self, command: MakePlan, free: Mapping[str, int], at: float) -> Planned:
+    async def planned(self, command: MakePlan, held: Mapping[str, Held], at: float) -> Planned:
         """The answer to a question.
 
         Parameters
         ----------
-        free
-            Device -> bytes of memory that its workers have left.
+        held
+            By device, as its workers said last.
         at
             The event's time; the shell stamps it anew when it is handled.
         """
         loop = asyncio.get_running_loop()
-        plan, reason, final = await loop.run_in_executor(self._thread, self._plan, command, dict(free))
+        plan, reason, final = await loop.run_in_executor(self._thread, self._plan, command, dict(held))
         return Planned(at, command.request_id, command.generation, plan, reason, final)
 
-    def _plan(self, command: MakePlan, free: dict[str, int]) -> tuple[dict[str, Any] | None, str, bool]:
+    def _plan(self, command: MakePlan, held: dict[str, Held]) -> tuple[dict[str, Any] | None, str, bool]:
         """The plan's document or ``None``, the reason, and whether asking again is of no use."""
         try:
             request = validate(RequestSpec, {**command.request, "graph": command.graph}, "plan")
@@ -71,11 +85,13 @@ class PlanService:
         if not command.live:
             return None, "no device has a worker", False
         try:
-            planner = self._planner(tuple(sorted(command.live)))
+            planner = self._planner(tuple(sorted(command.live)), held)
             for device in command.live:
                 slow = min(max(0.0, command.slow.get(device, 1.0) - 1.0), _SLOWEST)
-                planner.update(device, queue=(1, slow), used=self._used(device, free.get(device)))
+                planner.update(device, queue=(1, slow), used=self._used(device, held.get(device)))
             answer = planner.plan(request, deadline_ms=self._deadline_ms, explained=False)
+            if not isinstance(answer, Plan):  # the reasons are worth another look
+                answer = planner.plan(request, deadline_ms=self._deadline_ms)
         except IegoptError as error:
             return None, str(error), False
         if not isinstance(answer, Plan):
@@ -83,26 +99,52 @@ class PlanService:
             return None, conflicts or answer.note or answer.status, False
         return _document(answer), "", False
 
-    def _used(self, name: str, free: int | None) -> int | None:
+    def _used(self, name: str, held: Held | None) -> int | None:
         """Bytes that are taken; where the cluster does not say what is resident, the planner counts weights itself."""
         device = self._devices[name]
-        if free is None or device.kind.resident is None:
+        if held is None or device.kind.resident is None:
             return None
-        return max(0, device.kind.vram - device.reserve - free)
+        return max(0, device.kind.vram - device.reserve - held.kv_free)
 
-    def _planner(self, live: tuple[str, ...]) -> Planner:
-        planner = self._planners.get(live)
+    def _planner(self, live: tuple[str, ...], held: Mapping[str, Held]) -> Planner:
+        loads = {name: _variants(held[name].variants) for name in live if name in held and self._loads(name)}
+        key = (live, tuple(sorted(loads.items())))
+        planner = self._planners.get(key)
         if planner is None:
             gone = [device for device in self._devices if device not in live]
-            planner = Planner(edited(self._whole, remove=gone).spec)
-            self._planners[live] = planner
+            spec = edited(self._whole, remove=gone).spec if gone else self._whole.spec
+            planner = Planner(_with_resident(spec, loads))
+            self._planners[key] = planner
             while len(self._planners) > _KEPT:
                 self._planners.popitem(last=False)
-        self._planners.move_to_end(live)
+        self._planners.move_to_end(key)
         return planner
+
+    def _loads(self, name: str) -> bool:
+        """Whether the device takes variants that are not resident: what it holds then changes."""
+        return self._devices[name].kind.loading
 
     def close(self) -> None:
         self._thread.shutdown(wait=True, cancel_futures=True)
+
+
+def _variants(held: tuple[str, ...]) -> tuple[str, ...]:
+    """Variants as plans name them, of whatever backend: a worker holds weights of a precision."""
+    found = set()
+    for name in held:
+        model, _, precision = name.partition("/")
+        path = library.path(library.llm(model).name)
+        found |= {f"{model}/{v.artifact}" for v in path.variants if v.precision == precision} if path else set()
+    return tuple(sorted(found))
+
+
+def _with_resident(spec: ClusterSpec, resident: Mapping[str, tuple[str, ...]]) -> ClusterSpec:
+    """A cluster whose devices hold these variants; pools, whose devices may differ, keep what their entry says."""
+    devices = tuple(
+        device.model_copy(update={"resident": resident[device.id]}) if device.id in resident else device
+        for device in spec.devices
+    )
+    return spec.model_copy(update={"devices": devices})
 
 
 def _document(plan: Plan) -> dict[str, Any]:

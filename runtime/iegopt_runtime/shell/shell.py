@@ -46,7 +46,7 @@ from iegopt_runtime.net.connection import Connection, Listener
 from iegopt_runtime.shell.clock import ControllerClock
 from iegopt_runtime.shell.feeds import Feeds
 from iegopt_runtime.shell.journal import Journal
-from iegopt_runtime.shell.plan_service import PlanService
+from iegopt_runtime.shell.plan_service import Held, PlanService
 from iegopt_runtime.shell.senders import event_of_client, event_of_worker
 
 __all__ = ["Shell"]
@@ -79,8 +79,8 @@ class Shell:
         self._journal, self._plans, self._tell = journal, plans, tell
         self._listener = Listener(secret, self._serve, lambda reason: tell(f"refused a caller: {reason}"))
         self._queue: asyncio.Queue[Event] = asyncio.Queue()
-        self._workers: dict[str, tuple[Connection, str]] = {}
-        self._kv_free: dict[str, tuple[str, int]] = {}
+        self._workers: dict[str, tuple[Connection, str, str]] = {}
+        self._held: dict[str, tuple[str, Held]] = {}
         self._planning: set[asyncio.Task[None]] = set()
         self._timer: asyncio.TimerHandle | None = None
         self._watchers: list[Callable[[Event, tuple[Command, ...]], None]] = []
@@ -173,8 +173,7 @@ class Shell:
         self.put(Ticked(self.clock()))
 
     async def _plan(self, command: MakePlan) -> None:
-        free = dict(self._kv_free.values())
-        planned = await self._plans.planned(command, free, self.clock())
+        planned = await self._plans.planned(command, dict(self._held.values()), self.clock())
         self.put(planned)
 
     async def _serve(self, connection: Connection) -> None:
@@ -200,26 +199,23 @@ class Shell:
                     self._registered(connection, event)
                 elif not epoch:
                     raise InputError(f"worker {name}: {type(event).__name__} came before Registered")
-                if isinstance(event, Registered | Heartbeat) and event.kv_free:
-                    self._kv_free[name] = (self._device_of(name), event.kv_free)
+                if isinstance(event, Registered | Heartbeat) and self._workers[name][2] == "lm":
+                    self._held[name] = (self._workers[name][1], Held(event.kv_free, event.variants))
                 self.put(event)
         finally:
-            if self._workers.get(name, (None, ""))[0] is connection:
+            if self._workers.get(name, (None,))[0] is connection:
                 del self._workers[name]
-                self._kv_free.pop(name, None)
+                self._held.pop(name, None)
                 self._tell(f"worker {name} is disconnected")
                 self.put(Disconnected(self.clock(), name, epoch))
 
     def _registered(self, connection: Connection, event: Registered) -> None:
         """The newest connection of a worker is the one that counts."""
         before = self._workers.get(event.worker)
-        self._workers[event.worker] = (connection, event.device)
+        self._workers[event.worker] = (connection, event.device, event.role)
         if before is not None and before[0] is not connection:
             before[0].close()
         self._tell(f"worker {event.worker} serves {event.device} as {event.role}")
-
-    def _device_of(self, worker: str) -> str:
-        return self._workers[worker][1]
 
     async def _serve_client(self, connection: Connection) -> None:
         """Submissions, cancellations, and ``Follow {request_id}``, which is answered with all that is said of it."""

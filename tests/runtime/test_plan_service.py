@@ -1,0 +1,82 @@
+"""Plans for the controller: on what is served, near what is resident, or a reason."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from iegopt.control.messages import MakePlan, Planned
+from iegopt_runtime.shell.plan_service import Held, PlanService
+from tests.runtime.local import local_cluster
+
+GRAPH = {
+    "stages": [
+        {"id": "prefill", "type": "prefill", "model": "tiny", "tokens": {"new": 100}},
+        {"id": "decode", "type": "decode", "model": "tiny", "tokens": {"context": 100, "output": 20}},
+    ],
+    "edges": [{"from": "prefill", "to": "decode", "kv": True, "bytes": "50kB"}],
+}
+ALL = {"prefiller": ["lm"], "decoder": ["lm"], "host": ["cpu", "tool", "retrieval"]}
+
+
+def ask(
+    live: dict[str, Any], held: dict[str, Held] | None = None, slow: dict[str, float] | None = None,
+    graph: dict[str, Any] | None = None, **devices: Any,
+) -> Planned:  # fmt: skip
+    service = PlanService(local_cluster(**devices), deadline_ms=2000)
+    command = MakePlan("r", 3, graph or GRAPH, {"id": "r"}, live, slow or {}, "a test")
+    try:
+        return asyncio.run(service.planned(command, held or {}, 1.0))
+    finally:
+        service.close()
+
+
+def places(planned: Planned) -> dict[str, str]:
+    assert planned.plan is not None, planned.reason
+    return {name: stage["device"] for name, stage in planned.plan["stages"].items()}
+
+
+def test_a_plan_has_what_the_controller_reads() -> None:
+    planned = ask(ALL)
+    assert (planned.request_id, planned.generation, planned.final) == ("r", 3, False)
+    assert places(planned) == {"prefill": "prefiller", "decode": "decoder"}
+    assert planned.plan is not None
+    stage = planned.plan["stages"]["decode"]
+    assert stage["variant"] == "tiny/fp32/CPU"
+    assert stage["time"] > 0
+    assert planned.plan["transfers"][0]["bytes"] > 0
+
+
+def test_what_is_gone_slow_or_full_is_left_alone() -> None:
+    without = {device: roles for device, roles in ALL.items() if device != "decoder"}
+    assert places(ask(without)) == {"prefill": "prefiller", "decode": "prefiller"}
+    assert places(ask(ALL, slow={"decoder": 1e9}))["decode"] == "prefiller"
+    full = {"decoder": Held(0, ("tiny/fp32",)), "prefiller": Held(10**8, ("tiny/fp32",))}
+    assert places(ask(ALL, full))["decode"] == "prefiller"
+
+
+def test_what_is_resident_comes_from_the_workers() -> None:
+    loading = {"resident": [], "loading": True, "io": {"bandwidth": "1MB/s"}}
+    devices = {"prefiller": loading, "decoder": loading}
+    held = {"prefiller": Held(10**8, ("tiny/fp32",)), "decoder": Held(10**8, ())}
+    assert set(places(ask(ALL, held, **devices)).values()) == {"prefiller"}
+    held = {"prefiller": Held(10**8, ()), "decoder": Held(10**8, ("tiny/fp32",))}
+    assert set(places(ask(ALL, held, **devices)).values()) == {"decoder"}
+
+
+@pytest.mark.parametrize(
+    ("live", "graph", "words", "final"),
+    [
+        ({}, None, "no device has a worker", False),
+        ({"host": ["cpu"]}, None, "no worker of cpu-generic-32c runs prefill stages", False),
+        (ALL, {"stages": []}, "graph.stages", True),
+        (ALL, {"stages": [{"id": "a", "type": "prefill", "model": "none", "tokens": {"new": 1}}]}, "none", False),
+    ],
+)
+def test_there_is_no_plan_and_why(live: dict[str, Any], graph: Any, words: str, final: bool) -> None:
+    planned = ask(live, graph=graph)
+    assert planned.plan is None
+    assert words in planned.reason
+    assert planned.final is final
