@@ -69,14 +69,15 @@ def find_worker(cluster: ClusterSpec, device: str, role: str) -> Deployed:
     raise InputError(f"cluster {cluster.name}: no worker {device}/{role}: its workers are {names}")
 
 
-_MODULES: dict[Role, str] = {
-    "lm": "iegopt_runtime.workers.lm_setup",
-    "tool": "iegopt_runtime.workers.tool",
-    "retrieval": "iegopt_runtime.workers.retrieval",
-    "cpu": "iegopt_runtime.workers.cpu",
+_MODULES: dict[Role, tuple[str, ...]] = {
+    # transformers imports much of itself when the first model is loaded, whatever its kind: a second for each process.
+    "lm": ("iegopt_runtime.workers.lm_setup", "transformers.models.llama.modeling_llama"),
+    "tool": ("iegopt_runtime.workers.tool",),
+    "retrieval": ("iegopt_runtime.workers.retrieval",),
+    "cpu": ("iegopt_runtime.workers.cpu",),
 }
 
 
 def preloads(workers: Iterable[Deployed]) -> list[str]:
     """What processes of these workers import, for whoever forks them."""
-    return ["iegopt_runtime.workers.launch", *sorted({_MODULES[worker.role] for worker in workers})]
+    return ["iegopt_runtime.workers.launch", *sorted({name for w in workers for name in _MODULES[w.role]})]

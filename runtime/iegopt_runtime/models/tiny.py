@@ -7,12 +7,12 @@ in ChatML with tools. Weights are drawn wide, so that its greedy output varies a
 from __future__ import annotations
 
 from pathlib import Path
-
-import torch
-from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+from typing import TYPE_CHECKING
 
 from iegopt_runtime.models.cache import made
-from iegopt_runtime.models.quiet import quiet
+
+if TYPE_CHECKING:  # whoever only looks for the folder needs no torch
+    from transformers import LlamaConfig, PreTrainedTokenizerFast
 
 __all__ = ["CHATML", "NAME", "byte_tokenizer", "llama_folder", "tiny_folder"]
 
@@ -49,6 +49,12 @@ You may call these functions, each call as <tool_call>{"name": ..., "arguments":
 
 def tiny_folder(cache: Path | None = None) -> Path:
     """The folder of the tiny model, made on the first call (a second or less)."""
+    return made(f"{NAME}-{REVISION}", _make, cache)
+
+
+def _make(draft: Path) -> None:
+    from transformers import LlamaConfig
+
     config = LlamaConfig(
         hidden_size=64,
         intermediate_size=128,
@@ -63,12 +69,17 @@ def tiny_folder(cache: Path | None = None) -> Path:
         bos_token_id=None,
         pad_token_id=256,
     )
-    return made(f"{NAME}-{REVISION}", lambda draft: llama_folder(draft, config), cache)
+    llama_folder(draft, config)
 
 
 def llama_folder(folder: Path, config: LlamaConfig, seed: int = 20) -> None:
     """Fill ``folder`` with a Llama of this shape and dtype (fp32 where the configuration has none), random weights
     drawn with ``seed``, and the byte tokenizer."""
+    import torch
+    from transformers import LlamaForCausalLM
+
+    from iegopt_runtime.models.quiet import quiet
+
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         model = LlamaForCausalLM(config).to(config.dtype or torch.float32)
@@ -80,6 +91,7 @@ def llama_folder(folder: Path, config: LlamaConfig, seed: int = 20) -> None:
 def byte_tokenizer() -> PreTrainedTokenizerFast:
     """Token ``b`` is the byte ``b``; above 255 stand the special tokens."""
     from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
+    from transformers import PreTrainedTokenizerFast
 
     letters = _letters_of_bytes()
     core = Tokenizer(models.BPE(vocab={letter: byte for byte, letter in enumerate(letters)}, merges=[]))
