@@ -70,6 +70,9 @@ def test_a_request_is_run_and_traced(tmp_path: Path, cluster: Path) -> None:
         (("run", "no-such-request", "--cluster", "local-pair"), "no-such-request"),
         (("run", "capital", "--cluster", "local-pair", "--tools", "/nowhere.yaml"), "there is no such file"),
         (("models", "fetch", "gpt-9"), "model 'gpt-9': no artifact is known"),
+        (("run", "capital"), "one of the arguments --cluster --controller is required"),
+        (("run", "capital", "--controller", "unix:/nowhere"), "--controller needs --secret-file"),
+        (("run", "capital", "--controller", "unix:/nowhere", "--trace", "/tmp/t.json"), "--trace goes with --cluster"),
     ],
 )
 def test_bad_input_is_one_line(arguments: tuple[str, ...], words: str) -> None:
@@ -122,6 +125,34 @@ def test_a_worker_with_another_secret_ends_with_the_reason(cluster: Path, secret
     assert code == 1
     assert "host/tool does not know the secret" in errors
     assert told == ["host/tool does not know the secret"]
+
+
+@pytest.mark.slow
+def test_parts_that_were_started_alone_answer_over_tcp(cluster: Path, tmp_path: Path) -> None:
+    """A controller and the workers that a request needs, each a process of its own; tokens go straight to the model."""
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "runtime")])}
+    made, journal, request = tmp_path / "made", tmp_path / "journal", tmp_path / "request.yaml"
+    graph = {"stages": [{"id": "find", "type": "retrieval"}]}
+    request.write_text(dump("request", tiny_request(graph=graph)))
+    documents = tmp_path / "documents.jsonl"
+    documents.write_text('{"text": "Lead aprons hang in room 12."}\n')
+    start = [sys.executable, "-m", "iegopt_runtime"]
+    listen = [*start, "controller", cluster, "--listen", "tcp:127.0.0.1:0", "--journal", journal, "--secret-file", made]
+    with subprocess.Popen(list(map(str, listen)), stderr=subprocess.PIPE, text=True, env=environment) as controller:
+        assert controller.stderr is not None
+        address = controller.stderr.readline().split()[-1]
+        assert address.startswith("tcp:127.0.0.1:")
+        options = ["--controller", address, "--secret-file", str(made)]
+        serve = [*start, "worker", str(cluster), "--device", "host", "--role", "retrieval", *options]
+        with subprocess.Popen([*serve, "--documents", str(documents)], env=environment) as worker:
+            assert "host/retrieval serves host as retrieval" in controller.stderr.readline()
+            done = iegopt("run", request, *options, "--prompt", "aprons", "--json")
+            assert done.returncode == 0, done.stderr
+            assert json.loads(done.stdout)["stages"]["find"]["state"] == "COMPLETED"
+            worker.terminate()
+            assert worker.wait(30) == 0
+        controller.terminate()
+        assert controller.wait(30) == 0
 
 
 def test_a_controller_makes_its_secret_and_ends_on_sigterm(cluster: Path, tmp_path: Path) -> None:

@@ -30,7 +30,10 @@ def add_commands(commands: Any) -> None:
         epilog="Exit: 0 answered, 4 a limit was reached (partial answer), 5 failed or refused, 1 bad file or argument.",
     )
     parser.add_argument("request", metavar="REQUEST", help="file or name of the request")
-    parser.add_argument("--cluster", required=True, metavar="CLUSTER", help="file or name; devices with worker.roles")
+    where = parser.add_mutually_exclusive_group(required=True)
+    where.add_argument("--cluster", metavar="CLUSTER", help="file or name; devices with worker.roles")
+    where.add_argument("--controller", metavar="ADDRESS", help="a controller that runs already")
+    parser.add_argument("--secret-file", metavar="FILE", help="the shared secret, with --controller")
     parser.add_argument("--prompt", metavar="TEXT", help="in place of the request's prompt")
     parser.add_argument("--tools", metavar="FILE", help="registered tools that the model may call")
     parser.add_argument("--documents", metavar="FILE", help="JSONL of documents to retrieve from")
@@ -51,8 +54,11 @@ def _run(arguments: argparse.Namespace) -> int:
 
     check_outputs([arguments.trace])
     request = load_request(document_path(arguments.request, "requests"))
-    cluster = load_cluster(document_path(arguments.cluster, "clusters"))
-    answer = asyncio.run(_answered(arguments, request, cluster))
+    if arguments.controller is None:
+        cluster = load_cluster(document_path(arguments.cluster, "clusters"))
+        answer = asyncio.run(_answered(arguments, request, cluster))
+    else:
+        answer = asyncio.run(_answered_elsewhere(arguments, request))
     if arguments.json:
         print_json(answer)
     elif arguments.quiet:
@@ -91,6 +97,33 @@ async def _followed(runtime: Runtime, request: RequestSpec, prompt: str | None, 
         async for piece in run:
             view.say(piece)
     return await run.answer()
+
+
+async def _answered_elsewhere(arguments: argparse.Namespace, request: RequestSpec) -> dict[str, Any]:
+    """By a controller in another process, whose workers, tools and documents are its own."""
+    import secrets
+
+    from iegopt.control.messages import Answer
+    from iegopt_runtime.client import Client
+    from iegopt_runtime.net.address import Address
+    from iegopt_runtime.secret_file import read_secret
+    from iegopt_runtime.view import account
+
+    own = [name for name in ("tools", "documents", "policy", "trace") if getattr(arguments, name) is not None]
+    if own:
+        raise InputError(f"--{own[0]} goes with --cluster: a controller that runs has its own")
+    if arguments.secret_file is None:
+        raise InputError("--controller needs --secret-file")
+    client = Client(Address.read(arguments.controller), read_secret(Path(arguments.secret_file)), patience=10.0)
+    inputs = {"text": arguments.prompt} if arguments.prompt is not None else {}
+    name = f"{request.id}-{secrets.token_hex(4)}"
+    answer: dict[str, Any] = {}
+    async for message in client.run(name, request.document(), inputs):
+        if isinstance(message, Answer):
+            answer = message.answer
+    if not (arguments.json or arguments.quiet):
+        show(*account(answer))
+    return answer
 
 
 def _existing(text: str | None) -> Path | None:

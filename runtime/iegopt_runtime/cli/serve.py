@@ -7,7 +7,6 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from iegopt.errors import InputError
 from iegopt.units import SECONDS, parse
 from iegopt_runtime.cli.extra import needs_runtime
 
@@ -68,6 +67,7 @@ def _worker(arguments: argparse.Namespace) -> int:
     import asyncio
 
     from iegopt_runtime.processes import die_with_parent
+    from iegopt_runtime.secret_file import read_secret
     from iegopt_runtime.workers.launch import WorkerFiles, serve
 
     if arguments.die_with_parent:
@@ -78,7 +78,7 @@ def _worker(arguments: argparse.Namespace) -> int:
     asyncio.run(
         serve(
             _cluster(arguments.cluster), arguments.device, arguments.role, _address(arguments.controller),
-            _secret(Path(arguments.secret_file)), files, arguments.listen, arguments.heartbeat,
+            read_secret(Path(arguments.secret_file)), files, arguments.listen, arguments.heartbeat,
         )
     )  # fmt: skip
     return 0
@@ -89,17 +89,18 @@ def _controller(arguments: argparse.Namespace) -> int:
     import asyncio
 
     from iegopt_runtime.processes import die_with_parent
+    from iegopt_runtime.secret_file import make_secret, read_secret
     from iegopt_runtime.shell.launch import read_policy, serve
 
     if arguments.die_with_parent:
         die_with_parent()
     secret_file = Path(arguments.secret_file)
     if not secret_file.exists():
-        _make_secret(secret_file)
+        make_secret(secret_file)
     asyncio.run(
         serve(
             _cluster(arguments.cluster), read_policy(_path(arguments.policy)), _address(arguments.listen),
-            _secret(secret_file), Path(arguments.journal), durable=arguments.durable, tell=_tell,
+            read_secret(secret_file), Path(arguments.journal), durable=arguments.durable, tell=_tell,
         )
     )  # fmt: skip
     return 0
@@ -124,30 +125,6 @@ def _address(text: str) -> Address:
 
 def _path(text: str | None) -> Path | None:
     return Path(text) if text is not None else None
-
-
-def _secret(file: Path) -> bytes:
-    try:
-        secret = bytes.fromhex(file.read_text(encoding="ascii").strip())
-    except OSError as error:
-        raise InputError(f"{file}: cannot be read: {error.strerror}") from error
-    except ValueError as error:
-        raise InputError(f"{file}: expected a secret in hexadecimal digits") from error
-    if len(secret) < 16:
-        raise InputError(f"{file}: a secret of {len(secret)} bytes: expected at least 16")
-    return secret
-
-
-def _make_secret(file: Path) -> None:
-    import os
-    import secrets
-
-    try:
-        made = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    except OSError as error:
-        raise InputError(f"{file}: cannot be made: {error.strerror}") from error
-    with os.fdopen(made, "w") as out:
-        out.write(secrets.token_hex(32) + "\n")
 
 
 def _seconds(text: str) -> float:
