@@ -14,9 +14,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-import numba
 import numpy as np
 import numpy.typing as npt
+
+from iegopt.solvers import compiling
+from iegopt.solvers.compiling import part
 
 __all__ = [
     "KERNELS",
@@ -28,7 +30,6 @@ __all__ = [
     "choose",
     "forward",
     "kernel",
-    "part",
     "solve_many",
 ]
 
@@ -69,16 +70,11 @@ def kernel(signature: str) -> Callable[[F], F]:
     """Enter a function in ``KERNELS``."""
 
     def register(function: F) -> F:
-        dispatcher = numba.njit(cache=True, nogil=True)(function)
+        dispatcher = compiling.kernel(function)
         KERNELS[function.__name__] = dispatcher, signature
-        return dispatcher  # type: ignore[no-any-return]
+        return dispatcher
 
     return register
-
-
-def part(function: F) -> F:
-    """A function of kernels, compiled into each that calls it."""
-    return numba.njit(nogil=True)(function)  # type: ignore[no-any-return]
 
 
 @part

@@ -8,7 +8,8 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from iegopt.solvers.exact.kernels import kernel, part
+from iegopt.solvers.compiling import part
+from iegopt.solvers.exact.kernels import kernel
 
 __all__ = ["send_columns"]
 

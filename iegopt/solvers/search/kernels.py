@@ -7,19 +7,18 @@ placed already and the cheapest options of what is not yet placed cost too much.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any
 
-import numba
 import numpy as np
 import numpy.typing as npt
+
+from iegopt.solvers.compiling import kernel, part, uniform
 
 __all__ = ["KERNELS", "Graph", "Layout", "Prices", "rebuild"]
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
-F = TypeVar("F", bound=Callable[..., Any])
 
 TICKS_PER_SECOND = 10**9
 
@@ -38,28 +37,7 @@ Graph = tuple[Ints, Ints, Ints, Ints, Ints, Ints, Ints, Ints, Ints, Ints]
 """
 
 
-def _part(function: F) -> F:
-    """A function of kernels, compiled into each that calls it."""
-    return numba.njit(nogil=True)(function)  # type: ignore[no-any-return]
-
-
-def _kernel(function: F) -> F:
-    """A function that is compiled for itself, and kept on disk."""
-    return numba.njit(cache=True, nogil=True)(function)  # type: ignore[no-any-return]
-
-
-@_part
-def _uniform(state: Any) -> float:
-    """The next number in [0, 1) of xorshift64* (Vigna 2016)."""
-    x = state[0]
-    x ^= x >> np.uint64(12)
-    x ^= x << np.uint64(25)
-    x ^= x >> np.uint64(27)
-    state[0] = x
-    return float((x * np.uint64(2685821657736338717)) >> np.uint64(11)) / 9007199254740992.0
-
-
-@_part
+@part
 def _meet(at: int, met: Any, layout: Layout) -> None:
     """For every site the link over which it meets the one at a position; −1 for that site itself."""
     _, up, link, first, last, _, _, _, _, _, _, _, _, _, _ = layout
@@ -72,7 +50,7 @@ def _meet(at: int, met: Any, layout: Layout) -> None:
         start, stop = first[node], last[node]
 
 
-@_part
+@part
 def _paid_at_large(v: int, option: int, choice: Ints, met: Any, layout: Layout, prices: Prices, graph: Graph) -> Any:
     """What an option costs with its edges to placed stages, in any problem."""
     _, _, _, _, _, _, ptr, position, width, source, hidden_at, _, _, _, widths = layout
@@ -96,7 +74,7 @@ def _paid_at_large(v: int, option: int, choice: Ints, met: Any, layout: Layout, 
     return total
 
 
-@_part
+@part
 def _cheapest(
     v: int, below: int, choice: Ints, free: Ints, met: Any, layout: Layout, prices: Prices, graph: Graph, state: Any
 ) -> tuple[int, int]:
@@ -124,12 +102,12 @@ def _cheapest(
             by = met[end[i], position[o]]
             if choice[end[i]] >= 0 and by >= 0:
                 total += ticks[0, edge[i], by]
-        if total < below and _uniform(state) >= 0.02:
+        if total < below and uniform(state) >= 0.02:
             found, below = o, total
     return found, below
 
 
-@_part
+@part
 def _cheapest_at_large(
     v: int, below: int, choice: Ints, free: Ints, met: Any, layout: Layout, prices: Prices, graph: Graph, state: Any
 ) -> tuple[int, int]:
@@ -146,12 +124,12 @@ def _cheapest_at_large(
         if not fits:
             continue
         total = _paid_at_large(v, o, choice, met, layout, prices, graph)
-        if total < below and _uniform(state) >= 0.02:
+        if total < below and uniform(state) >= 0.02:
             found, below = o, total
     return found, below
 
 
-@_part
+@part
 def _bear(option: int, sign: int, free: Ints, graph: Graph) -> None:
     """Take an option's share from its devices, or give it back."""
     site, share, device_ptr, device = graph[5], graph[7], graph[8], graph[9]
@@ -159,31 +137,31 @@ def _bear(option: int, sign: int, free: Ints, graph: Graph) -> None:
         free[device[i]] -= sign * share[option]
 
 
-@_part
+@part
 def _drawn(most: int, groups: Any, choice: Ints, graph: Graph, state: Any, out: Ints, taken: Ints) -> int:
     """Fill ``out`` with stages that are connected, or that stand in one group; how many."""
     around, end, site = graph[0], graph[2], graph[5]
     V = len(choice)
-    want = 2 + int(_uniform(state) * (most - 1))
+    want = 2 + int(uniform(state) * (most - 1))
     taken[:] = 0
-    out[0] = int(_uniform(state) * V)
+    out[0] = int(uniform(state) * V)
     taken[out[0]] = 1
     count = 1
-    if len(groups) == 0 or _uniform(state) < 0.5:
+    if len(groups) == 0 or uniform(state) < 0.5:
         for _ in range(4 * want):
-            v = out[int(_uniform(state) * count)]
+            v = out[int(uniform(state) * count)]
             degree = around[v + 1] - around[v]
             if count == want or degree == 0:
                 continue
-            w = end[around[v] + int(_uniform(state) * degree)]
+            w = end[around[v] + int(uniform(state) * degree)]
             if taken[w] == 0:
                 taken[w] = 1
                 out[count] = w
                 count += 1
         return count
-    level = groups[int(_uniform(state) * len(groups))]
+    level = groups[int(uniform(state) * len(groups))]
     here = level[site[choice[out[0]]]]
-    first = int(_uniform(state) * V)
+    first = int(uniform(state) * V)
     for i in range(V):
         w = (first + i) % V
         if count < want and taken[w] == 0 and level[site[choice[w]]] == here:
@@ -193,14 +171,14 @@ def _drawn(most: int, groups: Any, choice: Ints, graph: Graph, state: Any, out: 
     return count
 
 
-@_part
+@part
 def _order(out: Ints, count: int, before: Ints, rank: Floats, graph: Graph, state: Any) -> None:
     """Order stages by how they are placed again: at random, the largest first, or the dearest first."""
     offered, offer, cost, share = graph[3], graph[4], graph[6], graph[7]
-    kind = _uniform(state)
+    kind = uniform(state)
     for i in range(count):
         v = out[i]
-        own = _uniform(state)
+        own = uniform(state)
         if kind >= 0.8:
             own = -float(cost[offer[offered[v]]])
         elif kind >= 0.4:
@@ -214,7 +192,7 @@ def _order(out: Ints, count: int, before: Ints, rank: Floats, graph: Graph, stat
         out[k] = v
 
 
-@_kernel
+@kernel
 def rebuild(
     layout: Layout, prices: Prices, graph: Graph, groups: Any, most: int, heat: float, steps: int, state: Any,
     values: Ints, free: Ints, choice: Ints, best: Ints,
@@ -255,7 +233,7 @@ def rebuild(
             before[v] = choice[v]
             _bear(choice[v], -1, free, graph)
             choice[v] = -1
-        limit = int(-heat * np.log(1.0 - _uniform(state)))
+        limit = int(-heat * np.log(1.0 - uniform(state)))
         _order(out, count, before, rank, graph, state)
         placed = 0
         while placed < count:

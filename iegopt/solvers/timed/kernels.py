@@ -8,18 +8,17 @@ next to start from (threshold accepting), and after many steps without a better 
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any
 
-import numba
 import numpy as np
 import numpy.typing as npt
+
+from iegopt.solvers.compiling import kernel, part, uniform
 
 __all__ = ["KERNELS", "Layout", "walk"]
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
-F = TypeVar("F", bound=Callable[..., Any])
 
 Layout = tuple[Ints, Ints, Ints, Ints, Ints, Ints, Ints, Ints, Ints, Ints, Ints, Ints]
 """What stages, options, edges and links look like.
@@ -30,28 +29,7 @@ Layout = tuple[Ints, Ints, Ints, Ints, Ints, Ints, Ints, Ints, Ints, Ints, Ints,
 """
 
 
-def _part(function: F) -> F:
-    """A function of kernels, compiled into each that calls it."""
-    return numba.njit(nogil=True)(function)  # type: ignore[no-any-return]
-
-
-def _kernel(function: F) -> F:
-    """A function that is compiled for itself, and kept on disk."""
-    return numba.njit(cache=True, nogil=True)(function)  # type: ignore[no-any-return]
-
-
-@_part
-def _uniform(state: Any) -> float:
-    """The next number in [0, 1) of xorshift64* (Vigna 2016)."""
-    x = state[0]
-    x ^= x >> np.uint64(12)
-    x ^= x << np.uint64(25)
-    x ^= x >> np.uint64(27)
-    state[0] = x
-    return float((x * np.uint64(2685821657736338717)) >> np.uint64(11)) / 9007199254740992.0
-
-
-@_part
+@part
 def _gap(begin: Ints, end: Ints, count: int, at: int, length: int) -> Any:
     """The first moment from ``at`` on that none of the spans, in their order, keeps from lasting ``length``."""
     for k in range(count):
@@ -62,7 +40,7 @@ def _gap(begin: Ints, end: Ints, count: int, at: int, length: int) -> Any:
     return at
 
 
-@_part
+@part
 def _occupy(begin: Ints, end: Ints, count: int, at: int, finish: int) -> None:
     """Enter a span in its order."""
     k = count
@@ -74,7 +52,7 @@ def _occupy(begin: Ints, end: Ints, count: int, at: int, finish: int) -> None:
     end[k] = finish
 
 
-@_part
+@part
 def _build(
     layout: Layout, sites: int, weight: float, priority: Floats, pinned: Ints, noise: float, state: Any, begin: Any,
     end: Any, count: Ints, missing: Ints, chosen: Ints, start: Ints, finish: Ints,
@@ -116,7 +94,7 @@ def _build(
                 at = _gap(begin[d], end[d], count[d], at, time[o])
             score = spent + weight * (at + time[o])
             if noise > 0.0:
-                score += noise * _uniform(state)
+                score += noise * uniform(state)
             if best < 0 or score < best_score:
                 best = o
                 best_score = score
@@ -136,24 +114,24 @@ def _build(
     return total + weight * makespan
 
 
-@_part
+@part
 def _change(ptr: Ints, ranks: Floats, priority: Floats, pinned: Ints, state: Any) -> None:
     """One to three small changes of priorities and pins."""
     V = len(ptr) - 1
-    for _ in range(1 + int(_uniform(state) * 3)):
-        v = int(_uniform(state) * V)
-        kind = _uniform(state)
+    for _ in range(1 + int(uniform(state) * 3)):
+        v = int(uniform(state) * V)
+        kind = uniform(state)
         if kind < 0.1:
             priority[v] = ranks[v]
         elif kind < 0.55:
-            priority[v] *= 0.7 + 0.7 * _uniform(state)
+            priority[v] *= 0.7 + 0.7 * uniform(state)
         elif kind < 0.8:
-            pinned[v] = ptr[v] + int(_uniform(state) * (ptr[v + 1] - ptr[v]))
+            pinned[v] = ptr[v] + int(uniform(state) * (ptr[v + 1] - ptr[v]))
         else:
             pinned[v] = -1
 
 
-@_kernel
+@kernel
 def walk(
     layout: Layout, sites: int, devices: int, weight: float, mean: float, ranks: Floats, slack: float, steps: int,
     state: Any, values: Floats, priorities: Floats, plans: Ints,
@@ -199,11 +177,11 @@ def walk(
             priority[:] = priorities[0]
             pinned[:] = plans[0]
             _change(ptr, ranks, priority, pinned, state)
-            kind = _uniform(state)
+            kind = uniform(state)
             if kind < 0.1:
                 pinned[:] = -1
             if kind < 0.3:
-                amount = _uniform(state)
+                amount = uniform(state)
                 noise = mean * weight * (0.001 if amount < 0.34 else 0.1 if amount < 0.67 else 0.5)
         value = _build(
             layout, sites, weight, priority, pinned, noise, state, begin, end, count, missing, chosen, start, finish

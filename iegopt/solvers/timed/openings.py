@@ -8,35 +8,24 @@ of Braun et al. 2001); the earliest first.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any
 
-import numba
 import numpy as np
 import numpy.typing as npt
+
+from iegopt.solvers.compiling import kernel, part
 
 __all__ = ["KERNELS", "OPENINGS", "openings"]
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
-F = TypeVar("F", bound=Callable[..., Any])
 Layout = tuple[Ints, Ints, Ints, Ints, Ints, Ints, Ints, Ints, Ints, Ints, Ints, Ints]
 """As in ``kernels``."""
 
 OPENINGS = 8
 
 
-def _part(function: F) -> F:
-    """A function of kernels, compiled into each that calls it."""
-    return numba.njit(nogil=True)(function)  # type: ignore[no-any-return]
-
-
-def _kernel(function: F) -> F:
-    """A function that is compiled for itself, and kept on disk."""
-    return numba.njit(cache=True, nogil=True)(function)  # type: ignore[no-any-return]
-
-
-@_part
+@part
 def _mean_transfers(layout: Layout, sites: int) -> Floats:
     """(E,) ticks of an edge's transfer in the mean over pairs of different sites, from a sample of sources."""
     moved = layout[10]
@@ -53,7 +42,7 @@ def _mean_transfers(layout: Layout, sites: int) -> Floats:
     return mean
 
 
-@_part
+@part
 def _mean_ranks(layout: Layout, sites: int, order: Ints, up: Floats, down: Floats) -> None:
     """Longest paths over mean times and transfers, to the end with the stage itself and from the start without it.
 
@@ -94,7 +83,7 @@ def _mean_ranks(layout: Layout, sites: int, order: Ints, up: Floats, down: Float
             up[in_source[i]] = max(up[in_source[i]], up[v] + moved[in_edge[i]])
 
 
-@_part
+@part
 def _on_one_site(layout: Layout, sites: int, among: Any, pinned: Ints) -> None:
     """Pin some stages to the site on which their times sum to the least; none where no site can do all."""
     ptr, site, time = layout[0], layout[1], layout[3]
@@ -122,7 +111,7 @@ def _on_one_site(layout: Layout, sites: int, among: Any, pinned: Ints) -> None:
         pinned[:] = option[:, best]
 
 
-@_kernel
+@kernel
 def openings(layout: Layout, sites: int, ranks: Floats, priorities: Floats, pins: Ints) -> None:
     """Fill priorities and pins (``OPENINGS``, V): positions among the options, −1 for none."""
     ptr, time = layout[0], layout[3]
