@@ -96,10 +96,11 @@ def _deadlines(document: Document) -> str:
 
 def _everyday(document: Document) -> str:
     times, milliseconds = document["times_tree_median_and_most"], document["milliseconds_median_and_most"]
+    way = "compiled" if "--compiled" in document["command"] else "by numpy"
     return (
-        f"{document['proven']} of {document['instances']} proven, {document['within_20_times_tree']} within 20 times "
-        f"`tree` (median {times[0]:g}, most {times[1]:g} times; {milliseconds[0]:g} and {milliseconds[1]:g} ms); gap "
-        f"above 1 % after 100 ms: {document['gap_above_1_percent_after_100_ms']}"
+        f"{way}, {document['proven']} of {document['instances']} proven, {document['within_20_times_tree']} within 20 "
+        f"times `tree` (median {times[0]:g}, most {times[1]:g} times; {milliseconds[0]:g} and {milliseconds[1]:g} ms); "
+        f"gap above 1 % after 100 ms: {document['gap_above_1_percent_after_100_ms']}"
     )
 
 
@@ -170,6 +171,7 @@ SENTENCES: dict[str, Callable[[Document], str]] = {
     "deadlines": _deadlines,
     "deadlines_load": _deadlines,
     "everyday": _everyday,
+    "everyday_compiled": _everyday,
     "oracle": _oracle,
     "makespan": _makespan,
     "import_time": _import_time,
