@@ -11,7 +11,7 @@ from iegopt.control.messages import Acknowledged, Answer, Cancelled, Submitted
 from iegopt.control.request_run import RequestRun
 from iegopt.control.states import State
 from iegopt.errors import InputError, SpecError
-from iegopt.spec.explain_error import validate
+from iegopt.spec.explain_error import nearest, validate
 from iegopt.spec.request import RequestSpec
 from iegopt.spec.snapshot import DEFAULT_PRIORITY
 from iegopt.spec.stage import StageKind
@@ -20,6 +20,13 @@ from iegopt.units import shown
 __all__ = ["acknowledge", "admit", "begin_ready", "cancel", "submit"]
 
 _INPUTS = ("text", "messages", "tokens")
+_KINDS: dict[str, type | tuple[type, ...]] = {
+    "text": str, "messages": list, "tokens": list, "documents": (list, type(None)), "sampling": dict, "stop": list,
+    "script": (dict, type(None)), "context": object, "arguments": dict, "k": int,
+}  # fmt: skip
+"""What a submission may bring, and as what."""
+_LONGEST_TEXT = 4_000_000
+"""Characters, as of a request's prompt."""
 
 
 def submit(core: Core, event: Submitted) -> None:
@@ -70,9 +77,21 @@ def _check_inputs(request: RequestSpec, inputs: dict[str, Any], source: str) -> 
     if not given and request.prompt is None and _needs_prompt(request):
         expected = f"one of {', '.join(_INPUTS)}, or the request's prompt"
         raise SpecError(source, "inputs", f"without a prompt: expected {expected}")
-    tokens, kinds = inputs.get("tokens"), {"text": str, "messages": list, "tokens": list}
+    for name, value in inputs.items():
+        if name not in _KINDS:
+            guess = nearest(name, _KINDS)
+            hint = f"Maybe {guess}?" if guess else f"Known are {', '.join(_KINDS)}"
+            raise SpecError(source, f"inputs.{shown(name)}", f"unknown. {hint}")
+        if name not in _INPUTS and not isinstance(value, _KINDS[name]):
+            kind = _KINDS[name]
+            words = {dict: "a mapping", list: "a list", int: "a whole number"}
+            expected = words[kind if isinstance(kind, type) else kind[0]]
+            raise SpecError(source, f"inputs.{name}", f"{shown(value)}: expected {expected}")
+    tokens = inputs.get("tokens")
     for name in given:
-        if not isinstance(inputs[name], kinds[name]) or not inputs[name]:
+        if name == "text" and isinstance(inputs[name], str) and len(inputs[name]) > _LONGEST_TEXT:
+            raise SpecError(source, "inputs.text", f"{len(inputs[name])} characters: expected at most {_LONGEST_TEXT}")
+        if not isinstance(inputs[name], _KINDS[name]) or not inputs[name]:
             expected = "text" if name == "text" else f"a list of {name}"
             raise SpecError(source, f"inputs.{name}", f"{shown(inputs[name])}: expected {expected}, not empty")
     for i, token in enumerate(tokens or ()):

@@ -72,7 +72,9 @@ def plain(value: object, source: str, where: str, depth: int = 0) -> Any:
         Naming the path of the first value that is none.
     """
     kind = type(value)
-    if kind in (str, bool, type(None)):
+    if kind is str:
+        return _text(value, source, where)
+    if kind in (bool, type(None)):
         return value
     if kind is int:
         return _whole(value, source, where)
@@ -103,6 +105,11 @@ Reader = Callable[[Any, str, str], Any]
 def _text(value: Any, source: str, where: str) -> str:
     if not isinstance(value, str):
         raise SpecError(source, where, f"{shown(value)}: expected text")
+    if not value.isascii():
+        try:
+            value.encode()
+        except UnicodeEncodeError as error:
+            raise SpecError(source, where, f"a lone surrogate at {error.start}: expected text in Unicode") from None
     return value
 
 

@@ -14,8 +14,9 @@ import secrets
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any, Self
+from weakref import WeakValueDictionary
 
-from iegopt.control.messages import Acknowledged, Answer, Cancelled, Stream, Submitted
+from iegopt.control.messages import Answer, Stream
 from iegopt.control.policy import ControlPolicy
 from iegopt.errors import InputError
 from iegopt.spec.cluster import ClusterSpec
@@ -35,14 +36,20 @@ _START = 180.0
 """Seconds in which local workers must be up: torch is imported and models are loaded."""
 
 
+LOCAL_POLICY = ControlPolicy(slow_factor=20.0, slow_floor=10.0)
+"""Figures of one's own machine are rough, and others use it too: a stage is slow there only when it is very slow."""
+
+
 class Run:
     """A submitted request: iterate over it for its tokens as they come; ``answer`` is how it ended."""
 
-    def __init__(self, shell: Shell, request_id: str) -> None:
-        self._shell, self.request_id = shell, request_id
+    def __init__(self, shell: Shell, request_id: str, asked: dict[str, Any]) -> None:
+        self._shell, self.request_id, self.asked = shell, request_id, asked
         self._answer: dict[str, Any] | None = None
 
     async def __aiter__(self) -> AsyncIterator[Stream]:
+        if self._answer is not None:
+            return
         async for message in self._shell.follow(self.request_id):
             if isinstance(message, Answer):
                 self._take(message)
@@ -59,7 +66,7 @@ class Run:
         return self._answer
 
     def cancel(self, reason: str = "") -> None:
-        self._shell.put(Cancelled(self._shell.clock(), self.request_id, reason))
+        self._shell.say({"type": "Cancelled", "request_id": self.request_id, "reason": reason})
 
     def story(self, stage: str | None = None) -> list[str]:
         """What befell the request so far, or one of its stages, in sentences; empty once it is acknowledged."""
@@ -69,7 +76,7 @@ class Run:
     def _take(self, message: Answer) -> None:
         if self._answer is None:
             self._answer = message.answer
-            self._shell.put(Acknowledged(self._shell.clock(), self.request_id))
+            self._shell.say({"type": "Acknowledged", "request_id": self.request_id})
 
 
 class Runtime:
@@ -102,12 +109,13 @@ class Runtime:
         journal: Path | None = None,
         tell: Callable[[str], None] = lambda line: None,
     ) -> None:
-        self._cluster, self._policy = cluster, policy or ControlPolicy()
+        self._cluster, self._policy = cluster, policy or LOCAL_POLICY
         self._workers = deployed(cluster)
         if not self._workers:
             raise InputError(f"cluster {cluster.name}: no device has a worker: expected worker.roles on some")
         self._files = {"tools": tools, "documents": documents}
         self._journal, self._tell = journal, tell
+        self._runs: WeakValueDictionary[str, Run] = WeakValueDictionary()
 
     async def __aenter__(self) -> Self:
         self.folder = RunFolder()
@@ -164,7 +172,7 @@ class Runtime:
         self, request: RequestSpec, inputs: dict[str, Any] | None = None, *, request_id: str | None = None,
         priority: int | None = None,
     ) -> Run:  # fmt: skip
-        """Submit a request.
+        """Submit a request. The same one again, as long as its ``Run`` is held, is that run.
 
         Parameters
         ----------
@@ -174,7 +182,19 @@ class Runtime:
             The request's own id and a random mark by default, so that the same request can be run again.
         priority
             0 goes first; by default that of the request's SLA class.
+
+        Raises
+        ------
+        InputError
+            An input that is no plain data, a priority out of range, or an id that another request has.
         """
         name = request_id or f"{request.id}-{secrets.token_hex(4)}"
-        self.shell.put(Submitted(self.shell.clock(), name, request.document(), inputs or {}, priority))
-        return Run(self.shell, name)
+        asked = {"request": request.document(), "inputs": inputs or {}, "priority": priority}
+        known = self._runs.get(name)
+        if known is not None:
+            if known.asked != asked:
+                raise InputError(f"request {name}: another request of this id is known: expected an id of its own")
+            return known
+        self.shell.say({"type": "Submitted", "request_id": name, **asked})
+        run = self._runs[name] = Run(self.shell, name, asked)
+        return run

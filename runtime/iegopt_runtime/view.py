@@ -28,22 +28,23 @@ class LiveView:
     """Stages of a request with their states, and its text as it comes; drawn anew ten times a second on a terminal,
     and not at all elsewhere."""
 
-    def __init__(self, controller: Controller, console: Console | None = None) -> None:
+    def __init__(self, controller: Controller, *, shown: bool = True, console: Console | None = None) -> None:
         self._controller, self._console = controller, console or Console(stderr=True)
-        self._request_id, self._text = "", ""
+        self._shown = shown and self._console.is_terminal
+        self._request_id, self.text = "", ""
 
     @contextmanager
     def following(self, request_id: str) -> Iterator[None]:
         """Draw while the block runs."""
         self._request_id = request_id
-        if not self._console.is_terminal:
+        if not self._shown:
             yield
             return
         with Live(console=self._console, get_renderable=self._drawn, refresh_per_second=10, transient=True):
             yield
 
     def say(self, piece: Stream) -> None:
-        self._text += piece.text
+        self.text += piece.text
 
     def _drawn(self) -> RenderableType:
         run = self._controller.core.runs.get(self._request_id)
@@ -54,11 +55,13 @@ class LiveView:
             style = _STYLE.get(stage.state, "")
             count = str(len(stage.emitted)) if stage.emitted else ""
             table.add_row(stage.id, Text(str(stage.state), style), stage.device or "", count)
-        return Group(table, Text(), Text(self._text))
+        return Group(table, Text(), Text(self.text))
 
 
 def account(answer: dict[str, Any]) -> list[RenderableType]:
     """The answer's text, its stages as planned and as measured, and every recovery."""
+    if not answer["stages"]:
+        return [Text(_summary(answer))]
     parts: list[RenderableType] = [Text(answer["text"] or "(no text)"), Text(), _stages(answer)]
     if answer["recoveries"]:
         parts += [Text(), _recoveries(answer)]

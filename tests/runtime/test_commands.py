@@ -59,7 +59,7 @@ def test_a_request_is_run_and_traced(tmp_path: Path, cluster: Path) -> None:
     assert all(row["ts"] >= 0 and row["dur"] >= 0 for row in rows if row["ph"] == "X")
     limited = iegopt("run", request, "--cluster", cluster, "--prompt", "x" * 5000)
     assert limited.returncode == 5
-    assert "context" in limited.stderr
+    assert "context" in limited.stdout
     assert "Traceback" not in limited.stderr
 
 
@@ -159,7 +159,7 @@ def test_a_controller_makes_its_secret_and_ends_on_sigterm(cluster: Path, tmp_pa
     paths = os.pathsep.join([str(ROOT), str(ROOT / "runtime")])
     command = [
         sys.executable, "-m", "iegopt_runtime", "controller", str(cluster), "--listen", f"unix:{tmp_path}/c.sock",
-        "--journal", str(tmp_path / "journal"), "--secret-file", str(tmp_path / "made"),
+        "--journal", str(tmp_path / "journal"), "--secret-file", str(tmp_path / "made"), "--die-with-parent",
     ]  # fmt: skip
     environment = os.environ | {"PYTHONPATH": paths}
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment) as process:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import subprocess
@@ -10,8 +11,13 @@ from pathlib import Path
 
 import pytest
 
+from iegopt.control.policy import ControlPolicy
 from iegopt.errors import InputError
+from iegopt_runtime.errors import RuntimeFault
 from iegopt_runtime.shell.journal import Journal
+from iegopt_runtime.shell.plan_service import PlanService
+from iegopt_runtime.shell.shell import Shell
+from tests.runtime.local import local_cluster, tiny_request
 
 EVENTS = [{"type": "Ticked", "at": float(n), "body": b"\x00" * n} for n in range(5)]
 
@@ -45,10 +51,33 @@ def test_a_policy_stays_in_force_as_long_as_its_events(tmp_path: Path) -> None:
         assert journal.policy({"heartbeat": "3s"}) == {"heartbeat": "3s"}
 
 
+def test_followers_hear_that_the_controller_has_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A disk that is full under the journal ends the controller; nobody waits for it for ever."""
+
+    def full(journal: Journal, events: object) -> None:
+        raise RuntimeFault("journal j: database or disk is full")
+
+    async def follow() -> None:
+        shell = Shell(ControlPolicy(), Journal(tmp_path / "j"), PlanService(local_cluster()), b"s" * 32)
+        monkeypatch.setattr(Journal, "append", full)
+        running = asyncio.create_task(shell.run())
+        shell.say({"type": "Submitted", "request_id": "r", "request": tiny_request().document(), "inputs": {}})
+        with pytest.raises(RuntimeFault, match="the controller has ended: journal j: database or disk is full"):
+            async for _ in shell.follow("r"):
+                pass
+        with pytest.raises(RuntimeFault, match="disk is full"):
+            await running
+
+    asyncio.run(asyncio.wait_for(follow(), 60))
+
+
 _WRITER = """
 import sys
 from pathlib import Path
 from iegopt_runtime.shell.journal import Journal
+from iegopt_runtime.shell.plan_service import PlanService
+from iegopt_runtime.shell.shell import Shell
+from tests.runtime.local import local_cluster, tiny_request
 journal = Journal(Path(sys.argv[1]))
 n = 0
 while True:

@@ -69,10 +69,10 @@ def test_what_is_resident_comes_from_the_workers() -> None:
 @pytest.mark.parametrize(
     ("live", "graph", "words", "final"),
     [
-        ({}, None, "no device has a worker", False),
+        ({}, None, "no worker is up", False),
         ({"host": ["cpu"]}, None, "no worker of cpu-generic-32c runs prefill stages", False),
         (ALL, {"stages": []}, "graph.stages", True),
-        (ALL, {"stages": [{"id": "a", "type": "prefill", "model": "none", "tokens": {"new": 1}}]}, "none", False),
+        (ALL, {"stages": [{"id": "a", "type": "prefill", "model": "none", "tokens": {"new": 1}}]}, "none", True),
     ],
 )
 def test_there_is_no_plan_and_why(live: dict[str, Any], graph: Any, words: str, final: bool) -> None:

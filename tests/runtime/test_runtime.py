@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from iegopt.control.policy import ControlPolicy
+from iegopt.errors import InputError
 from iegopt_runtime.lm.jobs import Generate, Stop
 from iegopt_runtime.lm.tokenizers import FolderTokenizer
 from iegopt_runtime.models.registry import Registry
@@ -187,6 +188,58 @@ def test_a_flood_is_cut_off_and_told(here: Hosted, text: FolderTokenizer) -> Non
     request = tiny_request("flood", 90, agent=agent(("flood",), lookahead=0), dag_constraints={"max_depth": 40})
     answer = here.answer(request, text="Call it.", script=scripted(text, 1, "flood", size=10_000))
     assert answer["status"] == "complete", answer["reason"]
+
+
+@pytest.mark.parametrize(
+    ("inputs", "words"),
+    [
+        ({"text": "\ud800"}, "surrogate"),
+        ({"text": "x", "documents": object()}, "inputs.documents"),
+        ({"tokens": [2**70]}, "64 bits"),
+    ],
+)
+def test_what_is_no_data_is_refused_at_once_and_others_are_answered(
+    here: Hosted, inputs: dict[str, Any], words: str
+) -> None:
+    with pytest.raises(InputError, match=words):
+        here.answer(tiny_request(), **inputs)
+    assert here.answer(tiny_request(), text="y")["status"] == "complete"
+
+
+@pytest.mark.parametrize(
+    ("inputs", "words"),
+    [
+        ({"txet": "x"}, "Maybe text"),
+        ({"text": "x", "documents": "no"}, "inputs.documents"),
+        ({"text": "x", "script": "no"}, "inputs.script"),
+        ({"text": "y" * 4_000_001}, "at most 4000000"),
+    ],
+)
+def test_a_wrong_input_is_told(here: Hosted, inputs: dict[str, Any], words: str) -> None:
+    answer = here.answer(tiny_request(), **inputs)
+    assert answer["status"] == "refused"
+    assert words in answer["reason"]
+
+
+def test_one_id_is_one_request(here: Hosted) -> None:
+    async def twice() -> tuple[dict[str, Any], dict[str, Any]]:
+        first = here.runtime.run(tiny_request(), {"text": "x"}, request_id="same")
+        second = here.runtime.run(tiny_request(), {"text": "x"}, request_id="same")
+        with pytest.raises(InputError, match="another request of this id"):
+            here.runtime.run(tiny_request(), {"text": "z"}, request_id="same")
+        return await first.answer(), await second.answer()
+
+    first, second = here.wait(twice())
+    assert first == second
+    assert first["status"] == "complete"
+
+
+def test_many_requests_of_unlike_priority_are_all_answered(here: Hosted) -> None:
+    async def all_of_them() -> list[str]:
+        runs = [here.runtime.run(tiny_request(output=8), {"text": str(n)}, priority=n % 3) for n in range(90)]
+        return [(await run.answer())["status"] for run in runs]
+
+    assert here.wait(all_of_them()) == ["complete"] * 90
 
 
 def test_a_cancelled_request_ends_with_what_there_is(here: Hosted) -> None:

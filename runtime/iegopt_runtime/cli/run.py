@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from iegopt.spec.cluster import ClusterSpec
     from iegopt.spec.request import RequestSpec
     from iegopt_runtime.runtime import Runtime
+    from iegopt_runtime.view import LiveView
 
 __all__ = ["add_commands"]
 
@@ -61,9 +62,7 @@ def _run(arguments: argparse.Namespace) -> int:
         answer = asyncio.run(_answered_elsewhere(arguments, request))
     if arguments.json:
         print_json(answer)
-    elif arguments.quiet:
-        show(answer["text"])
-    if answer["status"] != "complete" and not arguments.json:
+    if answer["status"] != "complete" and arguments.quiet:
         print(f"iegopt: {answer['status']}: {answer['reason']}", file=sys.stderr)
     return _EXIT[answer["status"]]
 
@@ -80,22 +79,36 @@ async def _answered(arguments: argparse.Namespace, request: RequestSpec, cluster
     async with Runtime(cluster, policy=policy, tell=_tell if talks else _silent, **files) as runtime:
         trace = Trace()
         runtime.shell.watch(trace.watch)
-        view = LiveView(runtime.shell.controller) if talks else None
-        answer = await _followed(runtime, request, arguments.prompt, view)
-    if arguments.trace is not None:
-        trace.write(Path(arguments.trace))
+        view = LiveView(runtime.shell.controller, shown=talks)
+        try:
+            answer = await _followed(runtime, request, arguments, view)
+        finally:
+            if arguments.trace is not None:
+                trace.write(Path(arguments.trace))
     if talks:
         show(*account(answer))
     return answer
 
 
-async def _followed(runtime: Runtime, request: RequestSpec, prompt: str | None, view: Any) -> dict[str, Any]:
-    run = runtime.run(request, {"text": prompt} if prompt is not None else None)
-    if view is None:
-        return await run.answer()
-    with view.following(run.request_id):
-        async for piece in run:
-            view.say(piece)
+async def _followed(
+    runtime: Runtime, request: RequestSpec, arguments: argparse.Namespace, view: LiveView
+) -> dict[str, Any]:
+    """The answer; with ``--quiet`` its text is written as it comes, else shown with the graph, and kept at Ctrl-C."""
+    import asyncio
+
+    run = runtime.run(request, {"text": arguments.prompt} if arguments.prompt is not None else None)
+    try:
+        with view.following(run.request_id):
+            async for piece in run:
+                view.say(piece)
+                if arguments.quiet:
+                    print(piece.text, end="", flush=True)
+    except asyncio.CancelledError:
+        if not (arguments.quiet or arguments.json):
+            show(view.text)
+        raise
+    if arguments.quiet:
+        print()
     return await run.answer()
 
 
@@ -121,6 +134,10 @@ async def _answered_elsewhere(arguments: argparse.Namespace, request: RequestSpe
     async for message in client.run(name, request.document(), inputs):
         if isinstance(message, Answer):
             answer = message.answer
+        elif arguments.quiet:
+            print(message.text, end="", flush=True)
+    if arguments.quiet:
+        print()
     if not (arguments.json or arguments.quiet):
         show(*account(answer))
     return answer

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 
 from iegopt.control.messages import Answer, Stream
+from iegopt_runtime.errors import RuntimeFault
 
 __all__ = ["Feeds"]
 
@@ -20,6 +21,10 @@ class _Feed:
 
     def say(self, message: Stream | Answer) -> None:
         self.said.append(message)
+        self.wake()
+
+    def wake(self) -> None:
+        """Have all who wait look again."""
         for future in self.waiting:
             if not future.done():
                 future.set_result(None)
@@ -31,6 +36,7 @@ class Feeds:
 
     def __init__(self) -> None:
         self._feeds: dict[str, _Feed] = {}
+        self._ended: str | None = None
 
     def stream(self, message: Stream) -> None:
         """Tokens of a stage; what was said before is not said again."""
@@ -46,11 +52,23 @@ class Feeds:
             feed.answered = True
             feed.say(message)
 
+    def end(self, reason: str) -> None:
+        """Nothing more will be said: whoever follows hears why."""
+        self._ended = reason
+        for feed in self._feeds.values():
+            feed.wake()
+
     def forget(self, request_id: str) -> None:
         self._feeds.pop(request_id, None)
 
     async def follow(self, request_id: str) -> AsyncIterator[Stream | Answer]:
-        """All that is said about a request, up to its answer; one that is not known yet is waited for."""
+        """All that is said about a request, up to its answer; one that is not known yet is waited for.
+
+        Raises
+        ------
+        RuntimeFault
+            The controller ends before.
+        """
         feed = self._feeds.setdefault(request_id, _Feed())
         heard = 0
         while True:
@@ -60,6 +78,8 @@ class Feeds:
                 yield message
                 if isinstance(message, Answer):
                     return
+            if self._ended is not None:
+                raise RuntimeFault(self._ended)
             future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             feed.waiting.append(future)
             await future

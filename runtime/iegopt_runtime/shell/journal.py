@@ -17,7 +17,7 @@ from typing import Self
 import msgpack
 
 from iegopt.errors import InputError
-from iegopt_runtime.errors import WireError
+from iegopt_runtime.errors import RuntimeFault, WireError
 from iegopt_runtime.net.frames import Frame, decode
 
 __all__ = ["Journal"]
@@ -75,11 +75,20 @@ class Journal:
         return lock
 
     def append(self, events: Iterable[Frame]) -> None:
-        """Write a batch of events, all or none of them."""
+        """Write a batch of events, all or none of them.
+
+        Raises
+        ------
+        RuntimeFault
+            They cannot be written: the disk is full, or gone.
+        """
         rows = [(msgpack.packb(event, use_bin_type=True),) for event in events]
-        self._db.execute("BEGIN")
-        self._db.executemany("INSERT INTO event (body) VALUES (?)", rows)
-        self._db.execute("COMMIT")
+        try:
+            self._db.execute("BEGIN")
+            self._db.executemany("INSERT INTO event (body) VALUES (?)", rows)
+            self._db.execute("COMMIT")
+        except sqlite3.Error as error:
+            raise RuntimeFault(f"journal {self._path}: {error}") from error
 
     def replay(self) -> Iterator[Frame]:
         """All events, oldest first.

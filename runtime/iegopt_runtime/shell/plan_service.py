@@ -19,7 +19,7 @@ from iegopt.devices import expand
 from iegopt.errors import IegoptError
 from iegopt.explain.edited import edited
 from iegopt.planner import Planner
-from iegopt.plans import Plan
+from iegopt.plans import NoPlan, Plan
 from iegopt.problem.cluster import CompiledCluster
 from iegopt.spec.cluster import ClusterSpec
 from iegopt.spec.explain_error import validate
@@ -58,6 +58,7 @@ class PlanService:
     def __init__(self, cluster: ClusterSpec, deadline_ms: float = _DEADLINE_MS) -> None:
         self._whole = CompiledCluster(cluster)
         self._devices = {device.id: device for device in expand(cluster)}
+        self._idle: Planner | None = None
         self._deadline_ms = deadline_ms
         self._planners: OrderedDict[_Key, Planner] = OrderedDict()
         self._thread = ThreadPoolExecutor(1, "planner")
@@ -83,21 +84,31 @@ class PlanService:
         except IegoptError as error:
             return None, str(error), True
         if not command.live:
-            return None, "no device has a worker", False
+            return None, "no worker is up yet, or none is left", False
         try:
             planner = self._planner(tuple(sorted(command.live)), held)
             for device in command.live:
                 slow = min(max(0.0, command.slow.get(device, 1.0) - 1.0), _SLOWEST)
                 planner.update(device, queue=(1, slow), used=self._used(device, held.get(device)))
             answer = planner.plan(request, deadline_ms=self._deadline_ms, explained=False)
-            if not isinstance(answer, Plan):  # the reasons are worth another look
-                answer = planner.plan(request, deadline_ms=self._deadline_ms)
+            if isinstance(answer, Plan):
+                return _document(answer), "", False
+            why = _reason(planner.plan(request, deadline_ms=self._deadline_ms))
         except IegoptError as error:
-            return None, str(error), False
-        if not isinstance(answer, Plan):
-            conflicts = "; ".join(str(conflict["sentence"]) for conflict in answer.conflicts)
-            return None, conflicts or answer.note or answer.status, False
-        return _document(answer), "", False
+            why = str(error)
+        never = self._never(request)
+        return None, never or why, never is not None
+
+    def _never(self, request: RequestSpec) -> str | None:
+        """Why a request has no plan even with all workers up and idle; ``None`` where it might have one."""
+        if self._idle is None:
+            served = [device.id for device in self._devices.values() if device.kind.roles is not None]
+            self._idle = Planner(edited(self._whole, remove=set(self._devices) - set(served)).spec)
+        try:
+            answer = self._idle.plan(request, deadline_ms=self._deadline_ms)
+        except IegoptError as error:
+            return str(error)
+        return _reason(answer) if not isinstance(answer, Plan) and answer.status == "infeasible" else None
 
     def _used(self, name: str, held: Held | None) -> int | None:
         """Bytes that are taken; where the cluster does not say what is resident, the planner counts weights itself."""
@@ -126,6 +137,12 @@ class PlanService:
 
     def close(self) -> None:
         self._thread.shutdown(wait=True, cancel_futures=True)
+
+
+def _reason(answer: Plan | NoPlan) -> str:
+    if isinstance(answer, Plan):  # found at the second look
+        return "there was no time for a plan"
+    return "; ".join(str(conflict["sentence"]) for conflict in answer.conflicts) or answer.note or answer.status
 
 
 def _variants(held: tuple[str, ...]) -> tuple[str, ...]:

@@ -43,6 +43,7 @@ from iegopt.errors import InputError
 from iegopt_runtime.errors import WireError
 from iegopt_runtime.net.address import Address
 from iegopt_runtime.net.connection import Connection, Listener
+from iegopt_runtime.net.frames import Frame
 from iegopt_runtime.shell.clock import ControllerClock
 from iegopt_runtime.shell.feeds import Feeds
 from iegopt_runtime.shell.journal import Journal
@@ -113,6 +114,9 @@ class Shell:
         try:
             while True:
                 await self._turn()
+        except Exception as error:
+            self.feeds.end(f"the controller has ended: {error}")
+            raise
         finally:
             if self._timer is not None:
                 self._timer.cancel()
@@ -121,6 +125,16 @@ class Shell:
                 task.cancel()
             self._plans.close()
             self._journal.close()
+
+    def say(self, frame: Frame) -> None:
+        """Hand in what a client in this process says, checked as if it came from a socket.
+
+        Raises
+        ------
+        InputError
+            Naming the field that is wrong.
+        """
+        self.put(event_of_client(frame, "here", self.clock()))
 
     def put(self, event: Event) -> None:
         """Hand in an event; it is in the journal before anything follows from it."""

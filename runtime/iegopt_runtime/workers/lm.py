@@ -147,6 +147,8 @@ class LmExecutor:
                     attempt.resumed()
                 if isinstance(event, Streamed) and not (isinstance(job, Generate) and job.goes_on):
                     attempt.progress(event.offset, list(event.tokens), event.text)
+                elif isinstance(event, Failed) and attempt.stop_wanted.is_set() and event.cause == "cancelled":
+                    raise StagePreempted(None)  # it had not begun
                 elif isinstance(event, Failed):
                     cause, transient = _CAUSES.get(event.cause, ("error", False))
                     raise StageFailed(cause, event.message, transient=transient)
