@@ -41,10 +41,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--instances", type=int, default=100)
     parser.add_argument("--others", type=int, default=25, help="instances of each of the other families")
-    parser.add_argument("--compiled", action="store_true", help="by compiled kernels (iegopt warmup before)")
+    parser.add_argument("--compiled", action="store_true", help="by compiled kernels")
     options = parser.parse_args()
     if options.compiled:
-        print(warmup(compile=False))
+        print(warmup())
     figures = measured(EVERYDAY, options.instances)
     others = {family: measured(family, options.others) for family in OTHERS} if options.others else {}
     record("everyday_compiled" if options.compiled else "everyday", {**figures, "others": others})
