@@ -75,7 +75,7 @@ async def _answered(arguments: argparse.Namespace, request: RequestSpec, cluster
 
     talks = not (arguments.json or arguments.quiet)
     files = {name: _existing(getattr(arguments, name)) for name in ("tools", "documents")}
-    policy = read_policy(_existing(arguments.policy))
+    policy = read_policy(_existing(arguments.policy)) if arguments.policy is not None else None
     async with Runtime(cluster, policy=policy, tell=_tell if talks else _silent, **files) as runtime:
         trace = Trace()
         runtime.shell.watch(trace.watch)
