@@ -22,8 +22,9 @@ def repaired(model: BatchModel, plan: Placement) -> Outcome:
         outcome = evaluate(model, plan)
         if outcome.feasible:
             return outcome
+        gone = _offenders(model, plan, outcome)
         for array in (plan.prefill, plan.decode, plan.fetch):
-            array[_offenders(model, plan, outcome)] = -1
+            array[gone] = -1
 
 
 def _offenders(model: BatchModel, plan: Placement, outcome: Outcome) -> list[int]:
