@@ -21,7 +21,7 @@ from iegopt.batch.reach import Prices
 from iegopt.batch.scout import Scout
 from iegopt.solvers.clock import Clock
 
-__all__ = ["make_room", "quicken"]
+__all__ = ["hasten", "make_room", "quicken"]
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -30,6 +30,8 @@ PLACES = 4
 """Instances tried for a request."""
 LEAVE = 4
 """The most that gives way to one request."""
+CROWD, CLEARINGS = 8, 80
+"""The most that leaves a whole instance, and how often one is cleared in a round."""
 EPSILON = 1e-9
 
 
@@ -62,6 +64,35 @@ def quicken(board: Board, clock: Clock, *, anyway: bool) -> int:
     return changed
 
 
+def hasten(board: Board, scout: Scout, clock: Clock) -> int:
+    """Let requests that are worth less for their pace decode elsewhere at one that is fast enough, those that lose most
+    first; their prefills stay. How many do."""
+    queue, plan, paces = board.model.queue, board.plan, board.model.paces
+    enough = max(0, int(np.searchsorted(paces, board.model.policy.reference_pace * (1 + EPSILON), side="right")) - 1)
+    placed = np.flatnonzero((plan.prefill >= 0) & queue.throughput & (queue.output > 0))
+    slow = placed[plan.pace[plan.decode[placed]] > enough]
+    turn = slow[
+        np.argsort(-queue.weight[slow] * (1 - paces[enough] / paces[plan.pace[plan.decode[slow]]]), kind="stable")
+    ]
+    return sum(_hastened(board, scout, i, enough) for i in turn.tolist() if clock.left > 0.0)
+
+
+def _hastened(board: Board, scout: Scout, i: int, enough: int) -> bool:
+    plan, queue, before = board.plan, board.model.queue, board.worth.copy()
+    p, fetch = int(plan.prefill[i]), int(plan.fetch[i])
+    fast = np.isfinite(board.tau) & (plan.pace <= enough)
+    room = (board.memory >= queue.kv_full[i]) & (board.sequences >= queue.sequences[i])
+    places = [q for q in np.lexsort((-board.slack[:, -1], ~fast)).tolist() if room[q] and scout.may(i, p, q)]
+    for q in places[:PLACES]:
+        board.begin()
+        rung = int(plan.pace[q]) if fast[q] else enough
+        if board.remove(i) and board.place(i, p, q, rung, fetch) and _more(board.worth, before):
+            board.commit()
+            return True
+        board.rollback()
+    return False
+
+
 class _Room:
     """A board on which room is made."""
 
@@ -78,6 +109,8 @@ class _Room:
             np.flatnonzero(at.open & at.decodes & (family == f)) for f in range(int(family.max(initial=0)) + 1)
         ]
         self._family = family
+        self._clearings = CLEARINGS
+        self._speed = 1.0 - at.other if self.model.policy.migration else Board(self.model).speed
 
     def make(self, i: int) -> bool:
         """Place request ``i`` where what gives way costs less than it brings."""
@@ -89,7 +122,40 @@ class _Room:
                     self.board.commit()
                     return True
                 self.board.rollback()
+        return any(self._cleared(i, j) for j in self._quickest(i) if self._clearings > 0)
+
+    def _cleared(self, i: int, j: int) -> bool:
+        """What is placed on ``j``, and what runs there and may move, goes; the request takes the best place there is
+        then, and who went goes where else there is room, the longest prefill first."""
+        board, plan = self.board, self.board.plan
+        gone = np.flatnonzero((plan.prefill == j) | (plan.decode == j))
+        if len(gone) > CROWD:
+            return False
+        self._clearings -= 1
+        board.begin()
+        before = board.worth.copy()
+        for r in self._there.get(j, ()):
+            if plan.action[r] == KEEP:
+                self._moved(r, j)
+        sources = np.unique(plan.prefill[gone]).tolist()
+        for k in gone.tolist():
+            board.remove(k)
+        if all(board.loads[p].fits() for p in sources):
+            turn = gone[np.argsort(-self.scout.work[gone, self.model.instances.kind[j]], kind="stable")]
+            for k in (i, *turn.tolist()):
+                insert(board, self.scout, k, self.prices, self.clock)
+            if _more(board.worth, before):
+                board.commit()
+                return True
+        board.rollback()
         return False
+
+    def _quickest(self, i: int) -> list[int]:
+        """Instances on which the prefill ends first if nothing else is there but what may not move."""
+        at = self.model.instances
+        j = np.flatnonzero(at.open & at.prefills)
+        alone = self.scout.work[i][at.kind[j]] / np.maximum(1e-12, self._speed[j])
+        return [int(n) for n in j[np.argsort(alone, kind="stable")][: 2 * PLACES]]
 
     def _instances(self, i: int) -> list[int]:
         """Instances that run the request, those where its prefill is quickest first, of a kind the least loaded."""

@@ -23,10 +23,10 @@ from iegopt.batch.construct import (
 from iegopt.batch.cutting import bounded
 from iegopt.batch.dual import Dual
 from iegopt.batch.grid import deadline_grid
-from iegopt.batch.improve import make_room, quicken
+from iegopt.batch.improve import hasten, make_room, quicken
 from iegopt.batch.leavings import Leavings
 from iegopt.batch.model import BatchModel
-from iegopt.batch.outcome import Outcome
+from iegopt.batch.outcome import EPSILON, Outcome, better
 from iegopt.batch.packing import Packing
 from iegopt.batch.placement import Placement
 from iegopt.batch.reach import Prices
@@ -37,13 +37,11 @@ from iegopt.batch.schedule import evaluate
 from iegopt.batch.scout import Scout
 from iegopt.solvers.clock import Clock
 
-__all__ = ["Search", "better"]
+__all__ = ["Search"]
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 
-EPSILON = 1e-9
-"""Relative difference of two objectives that counts."""
 GROUPS = 60
 """Groups of items whose uses the cutting planes tell apart."""
 SMALL = 50_000
@@ -149,7 +147,8 @@ class Search:
     def _quicken(self) -> None:
         if self.clock.left > 0.0:
             board = Board.of(self.model, self.best, self.outcome.objective, self.outcome.work)
-            if quicken(board, self.clock, anyway=self._all_placed()):
+            hastened = hasten(board, self.scout, self.clock)
+            if quicken(board, self.clock, anyway=self._all_placed()) or hastened:
                 self.offer(board.plan.copy())
 
     def _complete(self) -> bool:
@@ -290,12 +289,3 @@ class Search:
         """All that a level could be worth."""
         mine = (self.model.queue.priority == level) & self.possible
         return float(self.model.queue.weight[mine].sum())
-
-
-def better(new: Outcome, old: Outcome, margin: float = EPSILON) -> bool:
-    """Whether a plan is worth more, level by level, by more than a relative margin; among equals, but for rounding,
-    whether it has less delay and less money."""
-    for mine, theirs in zip(new.objective.tolist(), old.objective.tolist(), strict=True):
-        if abs(mine - theirs) > margin * max(1.0, abs(theirs)):
-            return bool(mine > theirs)
-    return margin <= EPSILON and new.delay + new.money < old.delay + old.money

@@ -7,12 +7,14 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["FROM_PLAN", "Outcome", "RunningOutcome", "TenantShares", "Violation"]
+__all__ = ["EPSILON", "FROM_PLAN", "Outcome", "RunningOutcome", "TenantShares", "Violation", "better"]
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
 
+EPSILON = 1e-9
+"""Relative difference of two objectives that counts."""
 FROM_PLAN = -2
 """``reused_from`` of tokens that an earlier prefill of the plan leaves."""
 
@@ -143,3 +145,12 @@ class Outcome:
     def objective(self) -> Floats:
         """(L,) utility less losses, by priority: compared level by level."""
         return self.level_utility - self.level_loss
+
+
+def better(new: Outcome, old: Outcome, margin: float = EPSILON) -> bool:
+    """Whether a plan is worth more, level by level, by more than a relative margin; among equals, but for rounding,
+    whether it has less delay and less money."""
+    for mine, theirs in zip(new.objective.tolist(), old.objective.tolist(), strict=True):
+        if abs(mine - theirs) > margin * max(1.0, abs(theirs)):
+            return bool(mine > theirs)
+    return margin <= EPSILON and new.delay + new.money < old.delay + old.money

@@ -1,0 +1,51 @@
+"""Moves that better a plan, each where no other helps."""
+
+from __future__ import annotations
+
+from iegopt.batch.board import Board
+from iegopt.batch.construct import plain_prices
+from iegopt.batch.improve import hasten, make_room
+from iegopt.batch.model import BatchModel
+from iegopt.batch.placement import MIGRATE
+from iegopt.batch.scout import Scout
+from iegopt.solvers.clock import Clock
+
+from .small import STEP_BASE, build, decodes, instance, prefill_seconds, queued
+
+POLICY = {"paces": [0.05, 0.2]}
+TIGHT = queued("tight", 4000, 1, sla={"ttft": 1.15 * prefill_seconds(4000)})
+"""A prefill that leaves an eighth of the instance's time until its deadline to decode: enough at 0.2 s a token, not at
+0.05 s, where reading the weights alone takes more than a quarter."""
+
+
+def board_of(model: BatchModel, *places: tuple[int, int, int]) -> Board:
+    """Requests (request, instance, rung) placed one after the other."""
+    board = Board(model)
+    for i, j, rung in places:
+        assert board.place(i, j, j, rung)
+    return board
+
+
+def test_a_request_decodes_elsewhere_at_full_worth_and_prefills_where_it_was() -> None:
+    assert STEP_BASE / 0.2 < 0.15 / 1.15 < STEP_BASE / 0.05
+    slow = queued("slow", 500, 100, utility={"class": "throughput", "weight": 3.0})
+    model = build([instance(0), instance(1)], [TIGHT, slow], policy=POLICY)
+    board = board_of(model, (0, 0, 1), (1, 0, 1))
+    assert board.worth.sum() == 1.0 + 3.0 * 0.05 / 0.2
+    assert hasten(board, Scout(model), Clock(60.0)) == 1
+    assert board.plan.prefill.tolist() == [0, 0]
+    assert board.plan.decode.tolist() == [0, 1]
+    assert board.worth.sum() == 4.0
+    assert hasten(board, Scout(model), Clock(60.0)) == 0
+
+
+def test_what_runs_and_what_is_placed_both_leave_for_one_that_needs_an_instance_alone() -> None:
+    easy = queued("easy", 500, 100, sla={"itl": 0.05})
+    running = decodes("r", "i0", 500, 100, sla={"itl": 0.05})
+    model = build([instance(0), instance(1, utilization=0.4)], [TIGHT, easy], [running], policy=POLICY)
+    board = board_of(model, (1, 0, 0))
+    scout = Scout(model)
+    assert make_room(board, scout, [0], plain_prices(model, board), Clock(60.0), 10) == 1
+    assert board.plan.prefill.tolist() == [0, 1]
+    assert board.plan.action.tolist() == [MIGRATE]
+    assert board.plan.to.tolist() == [1]
