@@ -150,6 +150,24 @@ def _kv_loss(document: Document) -> str:
     return f"likeliest token is another: {told}"
 
 
+def _replan(document: Document) -> str:
+    told = [
+        f"{size}: worst gap of a priority {100 * document[f'{size}_worst_gap']:.2g} %, median of the sums "
+        f"{100 * document[f'{size}_median_total_gap']:.2g} %, at most {document[f'{size}_most_seconds']:.1f} s"
+        for size in ("small", "medium", "large")
+    ]
+    rules = ", ".join(
+        f"{name} {document[f'{name}_at_least_the_best_rule']} ({document[f'{name}_utility_over_the_best_rule']})"
+        for name in ("mooncake", "azure")
+        if f"{name}_at_least_the_best_rule" in document
+    )
+    return (
+        f"{'; '.join(told)}; peak memory {document['peak_megabytes']} MB; no worse than CP-SAT after 60 s on "
+        f"{document['no_worse_than_cpsat']}; at least the best routing rule on {rules}, sum of utilities over its; "
+        f"at most {100 * document['most_churn']:.1f} % change place"
+    )
+
+
 def _import_time(document: Document) -> str:
     return ", ".join(f"`{what}` {1e3 * seconds:.0f} ms" for what, seconds in document["median_s"].items())
 
@@ -174,6 +192,7 @@ SENTENCES: dict[str, Callable[[Document], str]] = {
     "everyday_compiled": _everyday,
     "oracle": _oracle,
     "makespan": _makespan,
+    "replan": _replan,
     "import_time": _import_time,
     "kv_transfer": _kv_transfer,
     "kv_loss_tiny": _kv_loss,
