@@ -16,7 +16,7 @@ from iegopt.batch.board import Board
 from iegopt.batch.construct import insert
 from iegopt.batch.links import transfer_seconds
 from iegopt.batch.model import BatchModel
-from iegopt.batch.placement import KEEP
+from iegopt.batch.placement import KEEP, PREEMPT
 from iegopt.batch.reach import Prices
 from iegopt.batch.scout import Scout
 from iegopt.solvers.clock import Clock
@@ -129,7 +129,9 @@ class _Room:
         then, and who went goes where else there is room, the longest prefill first."""
         board, plan = self.board, self.board.plan
         gone = np.flatnonzero((plan.prefill == j) | (plan.decode == j))
-        if len(gone) > CROWD:
+        touched = {j, *plan.prefill[gone].tolist(), *plan.decode[gone].tolist()}
+        aside = any(plan.action[r] == PREEMPT for at in touched for r in self._there.get(at, ()))
+        if len(gone) > CROWD or aside:  # who was put aside is so in favour of somebody who might leave
             return False
         self._clearings -= 1
         board.begin()

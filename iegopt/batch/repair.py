@@ -23,6 +23,10 @@ def repaired(model: BatchModel, plan: Placement) -> Outcome:
         if outcome.feasible:
             return outcome
         gone = _offenders(model, plan, outcome)
+        if not gone:
+            # A stage is put aside in favour of nobody: doing nothing is always feasible.
+            nothing = Placement.empty(model)
+            plan.action[:], plan.to[:], plan.pace[:] = nothing.action, nothing.to, nothing.pace
         for array in (plan.prefill, plan.decode, plan.fetch):
             array[gone] = -1
 
