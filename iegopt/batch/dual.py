@@ -82,7 +82,7 @@ class Dual:
         kind = classes.kind
         self._bases = model.kinds.base_compute[kind], model.kinds.base_read[kind]
         ease = 1.0 + 10 * ROUNDING
-        due = classes.share[:, None] * grid[None, :] * ease
+        due = classes.share[:, None] * self.grid[None, :] * ease
         spare = classes.most_share[:, None] * self.paces[None, :] * ease
         self._room = [np.maximum(0.0, spare - base[:, None]) for base in self._bases]
         batch = np.repeat(classes.most_batch[:, None], P, axis=1)

@@ -56,3 +56,12 @@ def test_cuts_see_where_nothing_is_scarce() -> None:
     found = _relaxed(3)
     assert found.value == pytest.approx(3.0)
     assert found.steps < 5
+
+
+# What runs decodes on all of an instance's time: the relaxation must leave it as much, to the last rounding.
+@pytest.mark.parametrize("seed", [356, 777])
+def test_no_bound_is_below_the_plan_where_instances_are_full(seed: int) -> None:
+    search = Search(random_case(seed).model, Clock(60.0))
+    search.run()
+    for level, mine in zip(search.levels, search.outcome.objective.tolist(), strict=True):
+        assert mine <= search.bounds[level] + EPSILON
