@@ -22,7 +22,10 @@ from iegopt_runtime.lm.engine import LmEngine
 from iegopt_runtime.lm.jobs import Generate
 from iegopt_runtime.workers.executor import Attempt, Document, StageFailed
 
-__all__ = ["KvTraffic"]
+__all__ = ["PEER_SECONDS", "KvTraffic"]
+
+PEER_SECONDS = 5.0
+"""What another worker may take for a message: KV that does not come from one that hangs is computed again."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +65,7 @@ class KvTraffic:
         if push is None or address is None:
             return None
         config = validate(KvTransferConfig, push["transfer"], "push", "transfer")
-        return KvSender(address, self.secret, config, self.engine.store.memory)
+        return KvSender(address, self.secret, config, self.engine.store.memory, PEER_SECONDS)
 
     async def pushed(self, sender: KvSender | None) -> Pushed | None:
         """What came of a transfer; where the other worker has not got all, it can still fetch it from here."""

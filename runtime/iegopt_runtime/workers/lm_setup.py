@@ -19,7 +19,7 @@ from iegopt_runtime.lm.engine import LmEngine
 from iegopt_runtime.lm.model_host import ModelHost
 from iegopt_runtime.models.registry import Artifact, Registry
 from iegopt_runtime.workers.lm import LmExecutor
-from iegopt_runtime.workers.lm_kv import KvTraffic
+from iegopt_runtime.workers.lm_kv import PEER_SECONDS, KvTraffic
 from iegopt_runtime.workers.texts import Texts
 
 __all__ = ["lm_executor"]
@@ -57,7 +57,7 @@ def lm_executor(
     addresses = [f"unix:{folder / 'kv.sock'}", *([listen] if listen is not None else [])]
     engine = LmEngine(host, store, max_batch=deployed.spec.max_batch, threads=deployed.spec.threads).start()
     server = KvServer(store, secret, addresses, time.monotonic)
-    fetcher = KvFetcher(store, secret, time.monotonic)
+    fetcher = KvFetcher(store, secret, time.monotonic, PEER_SECONDS)
     return LmExecutor(KvTraffic(engine, server, fetcher, secret, files), Texts(registry))
 
 
