@@ -46,10 +46,11 @@ async def run_command(tool: RegisteredTool, arguments: dict[str, Any]) -> tuple[
             _read(process, process.stderr, tool.output),
             _write(process.stdin, rest),
         )
-        code = await process.wait()
+        truncated = len(output) > tool.output
+        if not truncated:  # else it is ended below, its pipes still full, and asyncio would wait for them
+            await process.wait()
     finally:
-        await ended(process)
-    truncated = len(output) > tool.output
+        code = await ended(process)
     if code != 0 and not truncated:
         told = errors[-_ERRORS_SHOWN:].decode(errors="replace").strip() or "it wrote no error"
         raise StageFailed("error", f"tool {tool.name} ended with code {code}: {told}", transient=True)
