@@ -101,6 +101,11 @@ def scripted(tokenizer: FolderTokenizer, rounds: int, /, *names: str, **argument
     return script
 
 
+def byte_tokens(written: str) -> int:
+    """Tokens of a text of the tiny model; ``<s>`` and ``<e>`` begin and end a turn."""
+    return len(written.replace("<s>", "#").replace("<e>", "#").encode())
+
+
 def test_an_agent_grows_its_graph_and_prefills_increments_only(here: Hosted, text: FolderTokenizer) -> None:
     request = tiny_request(
         "agent", 120, agent=agent(retrieval={"result_tokens": 40}),
@@ -112,12 +117,27 @@ def test_an_agent_grows_its_graph_and_prefills_increments_only(here: Hosted, tex
     assert {"tool-1-search", "tool-2-search", "re_prefill-1", "re_prefill-2", "decode-2"} <= set(stages)
     assert answer["usage"]["rounds"] == 2
     assert answer["usage"]["tool_calls"] == 2
-    prompt = len(text.encode(text.render([{"role": "user", "content": "Where?"}], ())))
-    generated = answer["usage"]["generated"]
-    held = prompt + 2 * len(calls(text, "search", text="capital of France"))
-    # Every token is prefilled once, beside what a round appends; a call's last token has no KV yet.
-    assert answer["usage"]["prefilled"] < held + generated + 2 * 120
-    assert answer["usage"]["reused"] > 0
+    # Written out as the model's template and tokenizer have it: ChatML, a token for each byte and each mark.
+    prompt = byte_tokens("<s>user\nWhere?<e>\n<s>assistant\n")
+    call = byte_tokens(
+        '<tool_call>{"name": "search", "arguments": {"text": "capital of France"}}</tool_call>'
+    )  # fmt: skip
+    found = f"[1] {DOCUMENTS[0]['text']}\n[2] {DOCUMENTS[1]['text']}"
+    added = byte_tokens(
+        f"<e>\n<s>tool\ncapital of France<e>\n<s>tool\n{found}<e>\n<s>assistant\n"
+    )  # fmt: skip
+    # The last token that a decode or a prefill chooses has no KV yet: whoever goes on computes it.
+    held = {
+        "prefill": (prompt, 0),
+        "decode": (1, prompt),
+        "re_prefill-1": (1 + added, prompt + call - 1),
+        "decode-1": (1, prompt + call + added),
+        "re_prefill-2": (1 + added, prompt + 2 * call + added - 1),
+        "decode-2": (1, prompt + 2 * call + 2 * added),
+    }
+    assert {name: (stages[name]["computed"], stages[name]["reused"]) for name in held} == held
+    assert answer["usage"]["prefilled"] == sum(computed for computed, _ in held.values())
+    assert [stages[name]["computed"] for name in ("tokenize", "tool-1-search", "output")] == [None] * 3
 
 
 @pytest.mark.parametrize(

@@ -78,6 +78,16 @@ class Chain:
         for end in ends:
             self.extend(tokens[self.length : end])
 
+    def continue_inside(self, tokens: Sequence[int], ends: Iterable[int]) -> tuple[Block, ...]:
+        """The shorter blocks that a sequence had after each of the passes that follow, up to the one that completes the
+        present block: what is held of a sequence whose KV ended there."""
+        inside: list[Block] = []
+        for end in ends:
+            if self.extend(tokens[self.length : end]) is not None:
+                break
+            inside.append(self._block())
+        return tuple(inside)
+
     def blocks(self) -> tuple[Block, ...]:
         """All blocks, with the last, shorter one where there is one."""
         return (*self.full, self._block()) if self._tokens else tuple(self.full)

@@ -150,12 +150,13 @@ class LmEngine:
         layout, _ = self.host.shape(self.host.registry.find(model, variant))
         return -(-tokens // self.block_tokens) * self.block_tokens * layout.bytes_per_token
 
-    def wanted(self, job: Generate) -> KvManifest:
+    def wanted(self, job: Generate, held: int | None = None) -> KvManifest:
         """The blocks that would spare the job work, held here or not: what to ask other workers for before it is
-        submitted. Under the job's id, so that it is what a fetch of it holds. From any thread."""
+        submitted; of those who have ``held`` of its first tokens, what they can have. Under the job's id, so that it is
+        what a fetch of it holds. From any thread."""
         artifact = self.host.registry.find(job.model, job.variant)
         layout, _ = self.host.shape(artifact)
-        blocks = wanted_blocks(job, lambda: Chain(artifact.identity, layout, self.block_tokens, grade=job.grade))
+        blocks = wanted_blocks(job, lambda: Chain(artifact.identity, layout, self.block_tokens, grade=job.grade), held)
         return KvManifest(job.job_id, artifact.identity, layout, blocks, job.grade)
 
     def load(self) -> EngineLoad:

@@ -41,15 +41,28 @@ def known_segments(job: Generate) -> tuple[Segment, ...]:
     return appended(segments, "decode", len(job.tokens) - max(prompt, covered))
 
 
-def wanted_blocks(job: Generate, new_chain: Callable[[], Chain]) -> tuple[Block, ...]:
-    """The blocks that would spare this job work, in order: what a worker asks others for before it begins."""
+def wanted_blocks(job: Generate, new_chain: Callable[[], Chain], held: int | None = None) -> tuple[Block, ...]:
+    """The blocks that would spare this job work, in order: what a worker asks others for before it begins.
+
+    Parameters
+    ----------
+    held
+        How many of the first tokens those others have KV of, as far as that is known: the last of their blocks may be
+        shorter than one that covers all of the history.
+    """
     chain = new_chain()
-    chain.follow(job.tokens, passes(job.segments or known_segments(job), chain.block_tokens))
-    return chain.blocks() if job.segments else tuple(chain.full)
+    ends = passes(job.segments or known_segments(job), chain.block_tokens)
+    if held is not None:
+        ends = [end for end in ends if end <= held]
+    chain.follow(job.tokens, ends)
+    return chain.blocks() if job.segments or held is not None else tuple(chain.full)
 
 
 def make_plan(job: Generate, new_chain: Callable[[], Chain], match: Callable[[Sequence[Block]], int]) -> Plan:
     """Begin after the longest run of held blocks, but make the last pass in any case: its logits are needed.
+
+    KV may have been kept after any pass, inside a block too: a prefill ends where the prompt does, and of what was
+    decoded the last token has none.
 
     Parameters
     ----------
@@ -62,15 +75,19 @@ def make_plan(job: Generate, new_chain: Callable[[], Chain], match: Callable[[Se
     whole.follow(job.tokens, ends)
     begins = [0, *ends[:-1]]
     limit = begins[-1] if job.max_tokens else len(job.tokens)
-    best: tuple[int, tuple[Block, ...]] = (0, ())
-    for blocks in (whole.blocks(), wanted_blocks(job, new_chain)):
-        held = blocks[: match(blocks)]
-        reach = min(held[-1].end, limit) if held else 0
-        if reach > best[0]:
-            best = (reach, tuple(block for block in held if block.begin < reach))
-    reused = best[0]
+    held = whole.full[: match(whole.full)]
+    inside = _inside(job, new_chain(), ends, held[-1].end if held else 0)
+    held += [block for block in reversed(inside) if match((block,))][:1]
+    reused = min(held[-1].end, limit) if held else 0
     before, after = split(segments, reused)
     if job.recompute == "fast" and length(job.segments) > reused:
         segments = before + fast(after)
         ends = passes(segments, whole.block_tokens)
-    return Plan(segments, tuple(end for end in ends if end > reused), reused, best[1])
+    blocks = tuple(block for block in held if block.begin < reused)
+    return Plan(segments, tuple(end for end in ends if end > reused), reused, blocks)
+
+
+def _inside(job: Generate, chain: Chain, ends: Sequence[int], begin: int) -> tuple[Block, ...]:
+    """What may be held of the block at ``begin`` where the whole of it is not, the shortest first."""
+    chain.follow(job.tokens, [end for end in ends if end <= begin])
+    return chain.continue_inside(job.tokens, [end for end in ends if end > begin])

@@ -43,16 +43,31 @@ class KvTraffic:
         sources = self._elsewhere(work)
         if not sources:
             return 0
-        wanted = await asyncio.to_thread(self.engine.wanted, job)
-        if self.engine.store.match(wanted.blocks) == len(wanted.blocks):
+        most = max(source["tokens"] for source in work["kv"]["sources"])
+        lists = await asyncio.to_thread(self._wanted, job, most)
+        if self._reach(lists) >= most:
             return 0
         received = 0
         attempt.waiting("kv")
-        with contextlib.suppress(NoRoom, TransferError):
-            got = await asyncio.to_thread(self.fetcher.fetch, wanted, sources, KvTransferConfig())
-            received = got.received
+        for wanted in lists:
+            if self._reach(lists) >= most:
+                break
+            with contextlib.suppress(NoRoom, TransferError):
+                received += (await asyncio.to_thread(self.fetcher.fetch, wanted, sources, KvTransferConfig())).received
         attempt.resumed()
         return received
+
+    def _wanted(self, job: Generate, most: int) -> list[KvManifest]:
+        """What to ask others for: what they had when the controller last heard of it, ``most`` tokens. Files of one
+        that is gone may reach further, by whole blocks, which are then asked for before."""
+        known, all_of_it = self.engine.wanted(job, most), self.engine.wanted(job)
+        further = len(all_of_it.blocks) > len(known.blocks)
+        return [all_of_it, known] if further else [known]
+
+    def _reach(self, lists: list[KvManifest]) -> int:
+        """How many of the first tokens are held here."""
+        reaches = [wanted.blocks[: self.engine.store.match(wanted.blocks)] for wanted in lists]
+        return max((blocks[-1].end for blocks in reaches if blocks), default=0)
 
     def _elsewhere(self, work: Document) -> list[str]:
         """Addresses of others that hold the KV to continue, best first."""

@@ -79,6 +79,17 @@ def test_rounds_prefill_only_what_is_new(client: Client) -> None:
     assert alone.tokens == second.tokens
 
 
+def test_kv_that_ends_inside_a_block_is_reused_by_a_history_that_goes_on(client: Client) -> None:
+    tokens = prompt(100)
+    prefill = client.run(job("p", tokens, 1, kv_id="r/p"))
+    known, covered = tokens + prefill.tokens, (("prefill", 100), ("decode", 1))
+    decode = client.run(job("d", known, 20, segments=covered, generated=1, kv_id="r/d"))
+    assert (decode.reused, decode.computed) == (100, 1)
+    longer, covered = tokens + decode.tokens + prompt(30, seed=2), (("prefill", 100), ("decode", 20))
+    again = client.run(job("a", longer, 5, segments=covered, kv_id="r/a"))
+    assert (again.reused, again.computed) == (119, 31)
+
+
 def test_preempted_between_tokens_it_goes_on_elsewhere(make_client: Callable[..., Client]) -> None:
     here, there = make_client(), make_client()
     whole = there.run(job("w", prompt(80), 60))
