@@ -25,11 +25,13 @@ __all__ = ["Incoming", "KvStore", "KvUse"]
 
 @dataclass(frozen=True)
 class KvUse:
-    """Bytes in use: blocks per tier, and what sequences have reserved in L0; ``free`` is what L0 has left."""
+    """Bytes in use: blocks per tier, and what sequences have reserved in L0; ``free`` is what L0 has left,
+    ``available`` what it has for new sequences, since blocks that nobody refers to make room."""
 
     blocks: Mapping[Tier, int]
     reserved: int
     free: int
+    available: int
 
 
 class KvStore:
@@ -87,9 +89,11 @@ class KvStore:
             if placed is not None:
                 try:
                     self._store(block.key, tensor, placed, owned)
-                except OSError:
+                except BaseException as error:  # what the index says is held, is held
                     self._discard(block.key)
-                    raise NoRoom(placed.name, tensor.nbytes, 0) from None
+                    if isinstance(error, OSError):
+                        raise NoRoom(placed.name, tensor.nbytes, 0) from None
+                    raise
             if copy is not None:
                 self._index.copy(block.key, copy)
                 self._carry_out()
@@ -230,7 +234,8 @@ class KvStore:
     def use(self) -> KvUse:
         with self._lock:
             reserved = sum(self._index.reserved.values())
-            return KvUse(dict(self._index.used), reserved, self._index.free(Tier.L0))
+            free = self._index.free(Tier.L0)
+            return KvUse(dict(self._index.used), reserved, free, free + self._index.idle(Tier.L0))
 
     def _adopt(self, now: float) -> None:
         if self._files is None:
@@ -248,7 +253,7 @@ class KvStore:
             if move.target is not None and move.key not in lost:
                 try:
                     self._store(move.key, self._tensor(move.key, move.source), move.target)
-                except (KvLost, OSError):  # a damaged file, a full disk
+                except (KvLost, OSError, RuntimeError, MemoryError):  # a damaged file, a full disk, memory that is out
                     lost.add(move.key)
             if move.drop:
                 self._remove(move.key, move.source)

@@ -59,6 +59,8 @@ class TierIndex:
         self.moves: list[Move] = []
         self.used = dict.fromkeys(Tier, 0)
         self.reserved: dict[str, int] = {}
+        self._orphans: dict[str, int] = {}
+        """References to blocks that were discarded as broken: whoever holds one still gives it back."""
         self._entries: dict[str, _Entry] = {}
         self._order: dict[Tier, OrderedDict[str, None]] = {tier: OrderedDict() for tier in Tier}
 
@@ -86,6 +88,11 @@ class TierIndex:
         """Bytes of the budget that nothing uses."""
         held = sum(self.reserved.values()) if tier is Tier.L0 else 0
         return self.policy.budgets.get(tier, 0) - self.used[tier] - held
+
+    def idle(self, tier: Tier) -> int:
+        """Bytes of the tier's blocks that nobody refers to: they make room when it is needed."""
+        entries = (self._entries[key] for key in self._order[tier])
+        return sum(entry.size for entry in entries if not entry.references)
 
     def put(self, key: str, size: int, now: float, tier: Tier = Tier.L0) -> Tier | None:
         """Take a new block in, at ``tier`` or the first below it that has room; ``None`` where it is held already.
@@ -151,6 +158,11 @@ class TierIndex:
 
     def release(self, key: str) -> None:
         """One reference less; the block stays until room is needed. Nothing where it was discarded as broken."""
+        if key in self._orphans:  # perhaps another's, whose own then counts for this one
+            self._orphans[key] -= 1
+            if not self._orphans[key]:
+                del self._orphans[key]
+            return
         entry = self._entries.get(key)
         if entry is None:
             return
@@ -160,7 +172,10 @@ class TierIndex:
 
     def discard(self, key: str) -> None:
         """The block turned out broken: forget it in all tiers, whoever refers to it."""
-        for tier in sorted(self._entries[key].tiers):
+        entry = self._entries[key]
+        if entry.references:
+            self._orphans[key] = self._orphans.get(key, 0) + entry.references
+        for tier in sorted(entry.tiers):
             self._drop(key, tier)
 
     def reserve(self, owner: str, size: int) -> None:
@@ -175,7 +190,7 @@ class TierIndex:
         if not size:
             return
         if not self._make_room(Tier.L0, size):
-            free = self.free(Tier.L0)
+            free = self.free(Tier.L0) + self.idle(Tier.L0)
             if before:
                 self.reserved[owner] = before
             raise NoRoom(Tier.L0.name, size, free)
@@ -198,7 +213,7 @@ class TierIndex:
 
     def _make_room(self, tier: Tier, size: int, keep: str | None = None) -> bool:
         """Move or drop the least recently used of a tier until ``size`` bytes are free; False where that fails."""
-        if size > self.policy.budgets.get(tier, 0):
+        if size > self.free(tier) + self.used[tier]:  # not even without any block
             return False
         if self.free(tier) >= size:
             return True

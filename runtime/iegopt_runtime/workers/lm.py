@@ -207,7 +207,7 @@ class LmExecutor:
     def state(self) -> tuple[tuple[str, ...], int, float]:
         load = self._engine.load()
         busy = min(1.0, load.active / self._engine.max_batch)
-        return tuple(f"{r.model}/{r.variant}" for r in load.resident), load.kv.free, busy
+        return tuple(f"{r.model}/{r.variant}" for r in load.resident), load.kv.available, busy
 
     def addresses(self) -> dict[str, str]:
         return {address.partition(":")[0]: address for address in self._traffic.server.addresses}

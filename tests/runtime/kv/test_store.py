@@ -130,6 +130,59 @@ def test_a_reservation_that_cannot_grow_stays_as_it_was() -> None:
     assert kv.use().reserved == 3 * SIZE
 
 
+def test_a_reservation_that_cannot_be_leaves_the_blocks_where_they_are() -> None:
+    kv = store(None, 4)
+    kv.reserve("x", 3 * SIZE)
+    fill(kv, 1)
+    with pytest.raises(NoRoom, match="64 bytes are needed, 32 can be had"):
+        kv.reserve("y", 2 * SIZE)
+    assert places(kv, 1) == [[L0]]
+
+
+def test_blocks_that_nobody_refers_to_are_room_for_others() -> None:
+    kv = store(None, 4)
+    fill(kv, 1, 2, 3)
+    hold(kv, manifest("a", 1))
+    kv.reserve("x", SIZE)
+    assert (kv.use().free, kv.use().available) == (0, 2 * SIZE)
+
+
+def test_memory_that_is_out_leaves_no_trace_of_a_block(monkeypatch: pytest.MonkeyPatch) -> None:
+    kv = store(None, 4, 4)
+    kv.put(block(1), content(1), 0.0, L1)
+
+    def full(tensor: torch.Tensor) -> torch.Tensor:
+        raise torch.OutOfMemoryError("device memory")
+
+    monkeypatch.setattr(kv.memory, "to_device", full)
+    with pytest.raises(torch.OutOfMemoryError):
+        kv.put(block(2), content(2), 1.0)
+    with kv.leased([block(1), block(2)], 2.0) as held:  # block 1 cannot be brought up and is lost
+        assert held == []
+    assert places(kv, 1, 2) == [[], []]
+    monkeypatch.undo()
+    fill(kv, 1, 2)
+    assert kv.read(block(2), 3.0).equal(content(2))
+
+
+def test_a_block_that_was_lost_and_is_back_is_not_dropped_under_its_new_holder(tmp_path: Path) -> None:
+    kv = store(tmp_path, 1, 0, 1)
+    fill(kv, 1)
+    hold(kv, manifest("a", 1))
+    fill(kv, 2)  # pushes it into a file, which is damaged
+    next(tmp_path.glob("*.safetensors")).write_bytes(b"x")
+    with pytest.raises(KvLost):
+        kv.read(block(1), 1.0)
+    fill(kv, 1)
+    hold(kv, manifest("b", 1))
+    kv.forget("a")
+    fill(kv, 3, 4, 5)
+    assert kv.match([block(1)]) == 1
+    kv.forget("b")
+    fill(kv, 6, 7, 8)
+    assert kv.match([block(1)]) == 0
+
+
 def test_copies_for_recovery_outlive_the_process(tmp_path: Path) -> None:
     kv = store(tmp_path, 4, 4, 4)
     kv.put(block(1), content(1), 0.0, copy=L2)
