@@ -10,7 +10,7 @@ import pytest
 PACKAGE = Path(__file__).parents[2] / "runtime" / "iegopt_runtime"
 BELOW = {
     "models": {"iegopt_runtime.errors", "iegopt_runtime.models"},
-    "kv": {"iegopt_runtime.errors", "iegopt_runtime.kv"},
+    "kv": {"iegopt_runtime.errors", "iegopt_runtime.handshake", "iegopt_runtime.kv"},
     "lm": {"iegopt_runtime.errors", "iegopt_runtime.models", "iegopt_runtime.kv", "iegopt_runtime.lm"},
 }
 SPECS = {"iegopt.errors", "iegopt.spec"}

@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from iegopt.errors import InputError
+from iegopt_runtime import handshake
 from iegopt_runtime.errors import Refused, WireError
-from iegopt_runtime.net import handshake
 from iegopt_runtime.net.address import Address
 from iegopt_runtime.net.connection import Connection, Listener, connect
 from iegopt_runtime.net.frames import LONGEST, decode, encode, read_frame
@@ -123,9 +123,10 @@ def test_both_sides_know_each_other() -> None:
         (b"t", {}, "w0 does not know the secret"),
         (b"s", {"name": "w1"}, "w1 does not know the secret"),
         (b"s", {"purpose": "client"}, "does not know the secret"),
-        (b"s", {"protocol": 0}, "speaks protocol 0: expected 1"),
+        (b"s", {"protocol": 0}, "speaks protocol 0: expected 2"),
         (b"s", {"type": "Start"}, "in place of a hello"),
-        (b"s", {"proof": "x"}, "lacks"),
+        (b"s", {"proof": 3}, "lacks"),
+        (b"s", {"proof": "ä\ud800"}, "w0 does not know the secret"),
     ],
 )
 def test_a_caller_is_refused_with_the_reason(other: bytes, answer: dict[str, Any], words: str) -> None:
@@ -186,7 +187,7 @@ def test_an_old_protocol_is_told_so(tmp_path: Path) -> None:
             writer.close()
             return reply
 
-    assert asyncio.run(talk()) == {"type": "refused", "reason": "the other side speaks protocol 0: expected 1"}
+    assert asyncio.run(talk()) == {"type": "refused", "reason": "the other side speaks protocol 0: expected 2"}
 
 
 def test_a_stale_socket_is_taken_over_and_a_live_one_is_not(tmp_path: Path) -> None:

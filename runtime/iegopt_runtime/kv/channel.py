@@ -37,6 +37,9 @@ class Channel(Protocol):
     def receive(self) -> tuple[dict[str, Any], memoryview]:
         """The next message; the body is checked, and stays as it is until the next ``receive`` or an answer."""
 
+    def receive_plain(self, longest: int) -> dict[str, Any]:
+        """The next header of at most so many bytes, from a peer who is not trusted with a body yet."""
+
     def close(self) -> None:
         """End the connection, from any thread; whoever waits on it gets a ``TransferError``."""
 
@@ -65,8 +68,10 @@ def send_header(connection: socket.socket, header: dict[str, Any], fds: list[int
         raise TransferError(f"the peer is gone ({error})") from None
 
 
-def receive_header(connection: socket.socket, fds: list[int] | None = None) -> dict[str, Any]:
-    """The next header; file descriptors that come with it are appended to ``fds``."""
+def receive_header(
+    connection: socket.socket, fds: list[int] | None = None, longest: int = LONGEST_HEADER
+) -> dict[str, Any]:
+    """The next header; file descriptors that come with it are appended to ``fds``, without which they are dropped."""
     size = bytearray(_LENGTH.size)
     view = memoryview(size)
     if fds is not None:
@@ -81,13 +86,13 @@ def receive_header(connection: socket.socket, fds: list[int] | None = None) -> d
         view = view[len(first) :]
     read_exactly(connection, view)
     (length,) = _LENGTH.unpack(size)
-    if length > LONGEST_HEADER:
-        raise TransferError(f"a header of {length} bytes: at most {LONGEST_HEADER}")
+    if length > longest:
+        raise TransferError(f"a header of {length} bytes: at most {longest}")
     data = bytearray(length)
     read_exactly(connection, memoryview(data))
     try:
         header = json.loads(data)
-    except ValueError:
+    except (ValueError, RecursionError):
         header = None
     if not isinstance(header, dict):
         raise TransferError("a header is no JSON object")

@@ -67,6 +67,9 @@ class MemfdChannel:
             raise TransferError(f"a body of {size!r} bytes in a slot of {len(self._theirs[slot])}")
         return header, check_body(header, memoryview(self._theirs[slot])[:size])
 
+    def receive_plain(self, longest: int) -> dict[str, Any]:
+        return receive_header(self._socket, longest=longest)
+
     def close(self) -> None:
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)

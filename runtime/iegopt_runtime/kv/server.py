@@ -97,6 +97,10 @@ class KvServer:
         """One connection. What is wrong with it is said to the peer, as far as there still is one."""
         try:
             admit(channel, self._secret)
+        except TransferError:  # which it was told, if there still is one
+            self._ended(channel)
+            return
+        try:
             request, _ = channel.receive()
             serve = {"push": self._push, "pull": self._pull}.get(str(request.get("op")))
             if serve is None:
@@ -107,10 +111,13 @@ class KvServer:
         except (KeyError, TypeError, ValueError) as error:
             _say(channel, f"no such request: {error!r}")
         finally:
-            channel.close()
-            with self._lock:
-                self._channels.discard(channel)
-            self._free.release()
+            self._ended(channel)
+
+    def _ended(self, channel: Channel) -> None:
+        channel.close()
+        with self._lock:
+            self._channels.discard(channel)
+        self._free.release()
 
     def _push(self, channel: Channel, request: dict[str, Any]) -> None:
         planned = KvManifest.read(request["planned"])

@@ -55,6 +55,9 @@ class StreamChannel:
         read_exactly(self._socket, body)
         return header, check_body(header, body)
 
+    def receive_plain(self, longest: int) -> dict[str, Any]:
+        return receive_header(self._socket, longest=longest)
+
     def close(self) -> None:
         with contextlib.suppress(OSError):  # not connected any more
             self._socket.shutdown(socket.SHUT_RDWR)

@@ -1,1 +1,1 @@
-"""Frames, handshake and connections: the one seam of network I/O."""
+"""Frames and connections: the one seam of network I/O."""

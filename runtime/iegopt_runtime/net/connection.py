@@ -10,17 +10,14 @@ from typing import Self
 
 from iegopt.errors import InputError
 from iegopt_runtime.errors import Refused, WireError
+from iegopt_runtime.handshake import LONGEST, challenge, check_hello, check_welcome, hello, refusal, welcome
 from iegopt_runtime.net.address import Address
 from iegopt_runtime.net.frames import Frame, encode, read_frame
-from iegopt_runtime.net.handshake import challenge, check_hello, check_welcome, hello, refusal, welcome
 
 __all__ = ["Connection", "Listener", "connect"]
 
 _HANDSHAKE = 10.0
 """Seconds in which a caller must have proven who it is."""
-
-_HELLO_BYTES = 4096
-"""Longest frame taken from a caller who has not proven anything yet."""
 
 _BACKLOG = 8 * 2**20
 """Bytes that wait for a slow reader before ``send`` tells."""
@@ -152,7 +149,7 @@ class Listener:
         opening = challenge()
         try:
             writer.write(encode(opening))
-            answer = await asyncio.wait_for(read_frame(reader, _HELLO_BYTES), _HANDSHAKE)
+            answer = await asyncio.wait_for(read_frame(reader, LONGEST), _HANDSHAKE)
             if answer is None:
                 return None
             name, purpose = check_hello(opening, answer, self._secret)
@@ -212,12 +209,12 @@ async def connect(address: Address, secret: bytes, name: str, purpose: str) -> C
         reader, writer = await asyncio.open_connection(address.host, address.port)
     try:
         async with asyncio.timeout(_HANDSHAKE):
-            opening = await read_frame(reader, _HELLO_BYTES)
+            opening = await read_frame(reader, LONGEST)
             if opening is None:
                 raise ConnectionResetError(f"{address} closed the connection before the handshake")
             answer = hello(opening, secret, name, purpose)
             writer.write(encode(answer))
-            reply = await read_frame(reader, _HELLO_BYTES)
+            reply = await read_frame(reader, LONGEST)
             if reply is None:
                 raise ConnectionResetError(f"{address} closed the connection during the handshake")
             check_welcome(opening, answer, reply, secret)

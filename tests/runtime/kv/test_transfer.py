@@ -15,8 +15,9 @@ import torch
 from iegopt.errors import InputError
 from iegopt.spec.policy import KvTransferConfig
 from iegopt_runtime.errors import TransferError
+from iegopt_runtime.handshake import LONGEST, PROTOCOL, hello
 from iegopt_runtime.kv.address import bound, channel_on, connect
-from iegopt_runtime.kv.auth import VERSION, admit, enter
+from iegopt_runtime.kv.auth import admit, enter
 from iegopt_runtime.kv.blocks import Chain, KvManifest
 from iegopt_runtime.kv.channel import Channel
 from iegopt_runtime.kv.fetch import KvFetcher
@@ -207,28 +208,70 @@ def test_a_receiver_that_dies_fails_the_sender_and_frees_its_memory(address: str
     wait_for(lambda: store.use().blocks == dict.fromkeys(Tier, 0))
 
 
-def test_another_secret_is_refused_on_either_side(address: str, serve: Callable[..., str]) -> None:
-    there = filled(manifest())
-    to = serve(there, address)
-    with pytest.raises(TransferError, match="does not know the shared secret"):
-        KvFetcher(new_store(), b"other", lambda: 0.0).fetch_held("r/1", to, PLAIN)
-    # A client that skips checking the server still has to prove that it knows the secret.
+def greeted(to: str, secret: bytes, purpose: str, changed: dict[str, object]) -> dict[str, object]:
+    """What a server says to a caller who does not look whether it knows the secret."""
     channel = connect(to, 20.0)
-    channel.send({"version": VERSION, "nonce": "00"})
+    opening, _ = channel.receive()
+    channel.send(hello(opening, secret, "w0", purpose) | changed)
+    answer, _ = channel.receive()
+    if answer["type"] == "refused":
+        with pytest.raises(TransferError):
+            channel.receive()
+    channel.close()
+    return answer
+
+
+def test_another_secret_is_refused_on_either_side(address: str, serve: Callable[..., str]) -> None:
+    to = serve(filled(manifest()), address)
+    with pytest.raises(TransferError, match=r"process \d+ does not know the secret"):
+        KvFetcher(new_store(), b"other", lambda: 0.0).fetch_held("r/1", to, PLAIN)
+    assert greeted(to, b"other", "kv", {}) == {"type": "refused", "reason": "w0 does not know the secret"}
+    assert greeted(to, SECRET, "kv", {})["type"] == "welcome"
+    mine, theirs = tcp_pair()
+    ends = [channel_on(end, 20.0) for end in (mine, theirs)]
+    ends[1].send({"type": "challenge", "protocol": PROTOCOL, "nonce": "00"})
+    ends[1].send({"type": "welcome", "proof": "00"})
+    with pytest.raises(TransferError, match="the other side does not know the secret"):
+        enter(ends[0], SECRET)
+    for end in ends:
+        end.close()
+
+
+@pytest.mark.parametrize(
+    ("purpose", "changed", "said"),
+    [
+        ("kv", {"protocol": PROTOCOL + 1}, f"the other side speaks protocol {PROTOCOL + 1}: expected {PROTOCOL}"),
+        ("worker", {}, "a call for 'worker': expected 'kv'"),
+        ("worker", {"purpose": "kv"}, "w0 does not know the secret"),
+        ("kv", {"type": "push"}, "'push' came in place of a hello"),
+    ],
+)
+def test_other_callers_are_told_why_they_are_refused(
+    serve: Callable[..., str], purpose: str, changed: dict[str, object], said: str
+) -> None:
+    to = serve(new_store(), "tcp:127.0.0.1:0")
+    assert greeted(to, SECRET, purpose, changed) == {"type": "refused", "reason": said}
+
+
+def test_nothing_long_and_no_memory_is_taken_from_one_who_has_proven_nothing(
+    address: str, serve: Callable[..., str]
+) -> None:
+    to = serve(new_store(), address)
+    channel = connect(to, 20.0)
     channel.receive()
-    channel.send({"proof": "00"})
-    assert channel.receive()[0] == {"error": "the client does not know the shared secret"}
-    with pytest.raises(TransferError):
+    channel.send({"type": "hello", "name": "x" * LONGEST})
+    with pytest.raises(TransferError, match=r"gone|closed"):
         channel.receive()
     channel.close()
-
-
-def test_another_version_is_refused(serve: Callable[..., str]) -> None:
-    channel = connect(serve(new_store(), "tcp:127.0.0.1:0"), 20.0)
-    channel.send({"version": VERSION + 1, "nonce": "00"})
-    channel.receive()
-    assert "speaks version 2: expected 1" in channel.receive()[0]["error"]
-    channel.close()
+    before = len(os.listdir("/proc/self/fd"))
+    mine, theirs = socket.socketpair(socket.AF_UNIX)
+    fd = os.memfd_create("x")
+    socket.send_fds(mine, [b"\0\0\0\2{}"], [fd])
+    assert channel_on(theirs, 20.0).receive_plain(LONGEST) == {}
+    assert len(os.listdir("/proc/self/fd")) == before + 3
+    for end in (mine, theirs):
+        end.close()
+    os.close(fd)
 
 
 def test_unknown_kv_and_nonsense_get_a_clear_answer(serve: Callable[..., str]) -> None:

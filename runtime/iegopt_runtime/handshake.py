@@ -7,8 +7,9 @@
                     ── welcome {proof} | refused {reason} ───────────────▶
 
 A proof is an HMAC-SHA256 (RFC 2104) under the secret over both nonces, the direction, and what the caller says of
-itself, so that it cannot be sent again on another connection, reflected, or used for another name. Pure functions; the
-connections are in ``iegopt_runtime.net.connection``.
+itself, so that it cannot be sent again on another connection, reflected, or used for another name or purpose. Nonces
+and proofs are hexadecimal digits, so that frames (``net.connection``) and headers of the data plane (``kv.auth``) can
+carry the same messages. Pure functions.
 """
 
 from __future__ import annotations
@@ -16,24 +17,29 @@ from __future__ import annotations
 import hashlib
 import hmac
 import secrets
+from typing import Any
 
 from iegopt_runtime.errors import Refused
-from iegopt_runtime.net.frames import Frame
 
-__all__ = ["PROTOCOL", "challenge", "check_hello", "check_welcome", "hello", "refusal", "welcome"]
+__all__ = ["LONGEST", "PROTOCOL", "challenge", "check_hello", "check_welcome", "hello", "refusal", "welcome"]
 
-PROTOCOL = 1
-"""Version of the frames; both sides must speak the same."""
+PROTOCOL = 2
+"""Version of all messages, of either plane; both sides must speak the same."""
+
+LONGEST = 4096
+"""Bytes of a message, at most, from one who has not proven anything yet."""
 
 _NONCE = 16
 
+Message = dict[str, Any]
 
-def challenge() -> Frame:
+
+def challenge() -> Message:
     """What the accepting side says first."""
-    return {"type": "challenge", "protocol": PROTOCOL, "nonce": secrets.token_bytes(_NONCE)}
+    return {"type": "challenge", "protocol": PROTOCOL, "nonce": secrets.token_hex(_NONCE)}
 
 
-def hello(opening: Frame, secret: bytes, name: str, purpose: str) -> Frame:
+def hello(opening: Message, secret: bytes, name: str, purpose: str) -> Message:
     """The caller's answer to a challenge.
 
     Raises
@@ -41,15 +47,15 @@ def hello(opening: Frame, secret: bytes, name: str, purpose: str) -> Frame:
     Refused
         Where the other side speaks another protocol, or no challenge came.
     """
-    if opening.get("type") != "challenge" or not isinstance(opening.get("nonce"), bytes):
+    if opening.get("type") != "challenge" or not isinstance(opening.get("nonce"), str):
         raise Refused(f"{opening.get('type')!r} came in place of a challenge: is this address iegopt's?")
     _same_protocol(opening)
-    nonce = secrets.token_bytes(_NONCE)
-    proof = _proof(secret, b"caller", opening["nonce"], nonce, name, purpose)
+    nonce = secrets.token_hex(_NONCE)
+    proof = _proof(secret, "caller", opening["nonce"], nonce, name, purpose)
     return {"type": "hello", "protocol": PROTOCOL, "nonce": nonce, "name": name, "purpose": purpose, "proof": proof}
 
 
-def check_hello(opening: Frame, answer: Frame, secret: bytes) -> tuple[str, str]:
+def check_hello(opening: Message, answer: Message, secret: bytes) -> tuple[str, str]:
     """Name and purpose of a caller who has proven the secret.
 
     Raises
@@ -61,26 +67,24 @@ def check_hello(opening: Frame, answer: Frame, secret: bytes) -> tuple[str, str]
         raise Refused(f"{answer.get('type')!r} came in place of a hello")
     _same_protocol(answer)
     name, purpose, nonce, proof = (answer.get(key) for key in ("name", "purpose", "nonce", "proof"))
-    if not (
-        isinstance(name, str) and isinstance(purpose, str) and isinstance(nonce, bytes) and isinstance(proof, bytes)
-    ):
+    if not (isinstance(name, str) and isinstance(purpose, str) and isinstance(nonce, str) and isinstance(proof, str)):
         raise Refused("the hello lacks a name, a purpose, a nonce or a proof")
-    if not hmac.compare_digest(proof, _proof(secret, b"caller", opening["nonce"], nonce, name, purpose)):
+    if not _equal(proof, _proof(secret, "caller", opening["nonce"], nonce, name, purpose)):
         raise Refused(f"{name} does not know the secret")
     return name, purpose
 
 
-def welcome(opening: Frame, answer: Frame, secret: bytes) -> Frame:
+def welcome(opening: Message, answer: Message, secret: bytes) -> Message:
     """What the accepting side says to a caller whom it takes: its own proof."""
-    proof = _proof(secret, b"accepting", opening["nonce"], answer["nonce"], answer["name"], answer["purpose"])
+    proof = _proof(secret, "accepting", opening["nonce"], answer["nonce"], answer["name"], answer["purpose"])
     return {"type": "welcome", "proof": proof}
 
 
-def refusal(reason: str) -> Frame:
+def refusal(reason: str) -> Message:
     return {"type": "refused", "reason": reason}
 
 
-def check_welcome(opening: Frame, answer: Frame, reply: Frame, secret: bytes) -> None:
+def check_welcome(opening: Message, answer: Message, reply: Message, secret: bytes) -> None:
     """The caller's last check: that the other side knows the secret, too.
 
     Raises
@@ -91,17 +95,22 @@ def check_welcome(opening: Frame, answer: Frame, reply: Frame, secret: bytes) ->
     if reply.get("type") == "refused":
         raise Refused(str(reply.get("reason")))
     proof = reply.get("proof")
-    expected = _proof(secret, b"accepting", opening["nonce"], answer["nonce"], answer["name"], answer["purpose"])
-    if reply.get("type") != "welcome" or not isinstance(proof, bytes) or not hmac.compare_digest(proof, expected):
+    expected = _proof(secret, "accepting", opening["nonce"], answer["nonce"], answer["name"], answer["purpose"])
+    if reply.get("type") != "welcome" or not isinstance(proof, str) or not _equal(proof, expected):
         raise Refused("the other side does not know the secret")
 
 
-def _same_protocol(frame: Frame) -> None:
+def _same_protocol(frame: Message) -> None:
     if frame.get("protocol") != PROTOCOL:
         raise Refused(f"the other side speaks protocol {frame.get('protocol')!r}: expected {PROTOCOL}")
 
 
-def _proof(secret: bytes, side: bytes, first: bytes, second: bytes, name: str, purpose: str) -> bytes:
-    parts = (side, first, second, name.encode(), purpose.encode())
+def _proof(secret: bytes, side: str, first: str, second: str, name: str, purpose: str) -> str:
+    parts = [part.encode(errors="surrogatepass") for part in (side, first, second, name, purpose)]
     text = b"".join(len(part).to_bytes(4, "big") + part for part in parts)
-    return hmac.new(secret, text, hashlib.sha256).digest()
+    return hmac.new(secret, text, hashlib.sha256).hexdigest()
+
+
+def _equal(proof: str, expected: str) -> bool:
+    """In a time that does not depend on where they differ."""
+    return hmac.compare_digest(proof.encode(errors="surrogatepass"), expected.encode())
