@@ -12,6 +12,7 @@ from collections.abc import Iterator
 import numpy as np
 import numpy.typing as npt
 
+from iegopt.batch.blueprint import slowest_allowed
 from iegopt.batch.board import Board
 from iegopt.batch.construct import insert
 from iegopt.batch.links import transfer_seconds
@@ -30,7 +31,7 @@ PLACES = 4
 """Instances tried for a request."""
 LEAVE = 4
 """The most that gives way to one request."""
-CROWD, CLEARINGS = 8, 80
+CROWD, CLEARINGS = 32, 80
 """The most that leaves a whole instance, and how often one is cleared in a round."""
 EPSILON = 1e-9
 
@@ -142,6 +143,7 @@ class _Room:
         sources = np.unique(plan.prefill[gone]).tolist()
         for k in gone.tolist():
             board.remove(k)
+        self._slowed(j)
         if all(board.loads[p].fits() for p in sources):
             turn = gone[np.argsort(-self.scout.work[gone, self.model.instances.kind[j]], kind="stable")]
             for k in (i, *turn.tolist()):
@@ -151,6 +153,12 @@ class _Room:
                 return True
         board.rollback()
         return False
+
+    def _slowed(self, j: int) -> None:
+        """Decode on ``j`` as slowly as what is left there may, so that prefills have the time."""
+        slowest = int(slowest_allowed(self.board)[j])
+        if np.isfinite(self.board.tau[j]) and slowest > self.board.plan.pace[j]:
+            self.board.repace(j, slowest)
 
     def _quickest(self, i: int) -> list[int]:
         """Instances on which the prefill ends first if nothing else is there but what may not move."""

@@ -39,6 +39,19 @@ def test_a_request_decodes_elsewhere_at_full_worth_and_prefills_where_it_was() -
     assert hasten(board, Scout(model), Clock(60.0)) == 0
 
 
+def test_who_leaves_lets_the_rest_decode_slowly_for_one_that_needs_the_time() -> None:
+    easy = queued("easy", 500, 100, sla={"itl": 0.05})
+    running = decodes("r", "i0", 500, 100)
+    policy = {**POLICY, "migration": False}
+    model = build([instance(0), instance(1, utilization=0.4)], [TIGHT, easy], [running], policy=policy)
+    board = Board(model)
+    assert board.place(1, 1, 0, 0)
+    scout = Scout(model)
+    assert make_room(board, scout, [0], plain_prices(model, board), Clock(60.0), 10) == 1
+    assert board.plan.prefill.tolist() == [0, 1]
+    assert board.plan.pace.tolist()[0] == 1
+
+
 def test_what_runs_and_what_is_placed_both_leave_for_one_that_needs_an_instance_alone() -> None:
     easy = queued("easy", 500, 100, sla={"itl": 0.05})
     running = decodes("r", "i0", 500, 100, sla={"itl": 0.05})
