@@ -63,12 +63,14 @@ class Dual:
         too small, which bound nothing.
     groups
         Number of groups of items whose uses are told apart.
+    free (C,)
+        The most of its time that an instance of each class has for prefills; what no other work takes, where not given.
     """
 
     def __init__(
         self, model: BatchModel, classes: Classes, items: Items, grid: Floats, level: int,
         above: dict[int, float | None], groups: int = 1,
-        part: float = 1.0,
+        part: float = 1.0, free: Floats | None = None,
     ) -> None:  # fmt: skip
         self.classes, self.items, self.paces = classes, items, model.paces
         # As late as the items' deadlines with their rounding: one that lies on the grid is due there, not at the next.
@@ -95,7 +97,7 @@ class Dual:
         # Per whole capacity; levels above ask for what they keep.
         self.static = np.concatenate([part * static / self.scale, [-part * kept for kept in self.above.values()]])
         self.pull = self._pulls()
-        self._options(ease)
+        self._options(ease, classes.most_share if free is None else free)
 
     @property
     def size(self) -> int:
@@ -126,7 +128,7 @@ class Dual:
         count = there.sum(axis=1)
         return np.asarray(np.where(count > 0, (self._work * there).sum(axis=1) / np.maximum(1, count), 1.0))
 
-    def _options(self, ease: float) -> None:
+    def _options(self, ease: float, free: Floats) -> None:
         """What does not depend on prices: which options there are, and the bucket of their deadlines."""
         items, classes, (C, _, P) = self.items, self.classes, self.shape
         self._work = np.where(np.isfinite(items.work), items.work, 0.0)
@@ -150,9 +152,9 @@ class Dual:
                 loss = items.lost[t] + items.away[c]
                 self._decode[c, t] = np.where(fits & ((loss == 0.0) | ~whole), loss, np.inf)
                 with np.errstate(invalid="ignore"):
-                    early = items.running | (self._work[c] <= np.maximum(speed, 0.0) * items.together[t])
-                    alone = self._work[c] <= classes.most_share[c] * ease * items.apart[t]
-                self._same[c, t] = np.where(runs & early & fits, 0.0, np.inf)
+                    early = self._work[c] <= np.clip(speed, 0.0, free[c] * ease) * items.together[t]
+                    alone = self._work[c] <= free[c] * ease * items.apart[t]
+                self._same[c, t] = np.where(runs & (early | items.running) & fits, 0.0, np.inf)
                 self._prefill[c, t] = np.where(runs & alone & ~items.running, 0.0, np.inf)
 
     def at(self, prices: Floats) -> Priced:

@@ -28,6 +28,7 @@ from iegopt.batch.leavings import Leavings
 from iegopt.batch.model import BatchModel
 from iegopt.batch.outcome import EPSILON, Outcome, better
 from iegopt.batch.packing import Packing
+from iegopt.batch.pinned import pinned, share_beside_pinned
 from iegopt.batch.placement import Placement
 from iegopt.batch.reach import Prices
 from iegopt.batch.repair import repaired
@@ -276,7 +277,9 @@ class Search:
         model, level = self.model, self.levels[at]
         rows = np.flatnonzero(model.queue.priority <= level)
         items = Items.joined([self.queued.take(rows), self.running])
-        return Dual(model, self.classes, items, self.grid, level, above, GROUPS, part)
+        stays = pinned(model, level, [h for h, kept in above.items() if kept is None])
+        free = np.minimum(self.classes.most_share, share_beside_pinned(model, self.classes, stays))
+        return Dual(model, self.classes, items, self.grid, level, above, GROUPS, part, free)
 
     def _possible(self) -> npt.NDArray[np.bool_]:
         """(N,) which requests the relaxation can place at all."""

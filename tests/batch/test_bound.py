@@ -14,7 +14,7 @@ from iegopt.batch.levels import Search
 from iegopt.solvers.clock import Clock
 
 from .random_snapshots import random_case
-from .small import STEP_BASE, build, instance, prefill_seconds, queued
+from .small import STEP_BASE, build, decodes, instance, prefill_seconds, queued
 
 EPSILON = 1e-6
 MOST = 2_000
@@ -50,6 +50,17 @@ def test_bound_is_the_relaxations_where_time_is_scarce() -> None:
     # Prefills share the second with decodes: at the slowest pace, 0.2 s, an opened instance gives at least B0/0.2.
     most = 1.0 / prefill_seconds(1000)
     assert most * (1.0 - 2 * STEP_BASE / 0.2) <= _relaxed(20).value <= most
+
+
+@pytest.mark.parametrize(("priority", "bound"), [(0, 0.0), (1, 1.0)])
+def test_what_runs_above_stays_and_takes_its_time(priority: int, bound: float) -> None:
+    # The prefill leaves a tenth of the second; what runs takes a quarter, and moving it costs its own level something.
+    tight = queued("tight", 4000, 1, priority=1, sla={"ttft": prefill_seconds(4000) / 0.9}, utility={"weight": 1.0})
+    runs = decodes("r", priority=priority, sla={"itl": 0.05})
+    search = Search(build([instance(0), instance(1, utilization=0.5)], [tight], [runs]), Clock(60.0))
+    search.run()
+    assert STEP_BASE / 0.05 > 0.25
+    assert search.bounds[1] == pytest.approx(bound)
 
 
 def test_cuts_see_where_nothing_is_scarce() -> None:
