@@ -22,6 +22,7 @@ from iegopt.errors import InputError
 from iegopt.spec.cluster import ClusterSpec
 from iegopt.spec.load import dump
 from iegopt.spec.request import RequestSpec
+from iegopt.spec.worker import Role
 from iegopt_runtime.deployment import Deployed, deployed, preloads
 from iegopt_runtime.net.address import Address
 from iegopt_runtime.run_folder import RunFolder
@@ -96,7 +97,8 @@ class Runtime:
     Raises
     ------
     InputError
-        On entering: no device with a worker, or a worker that does not come up.
+        On entering: no device with a worker, a file that is wrong or that no local worker reads, a tool that cannot be
+        imported, or a worker that does not come up.
     """
 
     def __init__(
@@ -130,18 +132,36 @@ class Runtime:
         await self._stop()
 
     async def _start(self) -> None:
+        local = [worker for worker in self._workers if worker.spec.at == "local"]
+        await asyncio.to_thread(self._check_files, {worker.role for worker in local})
         folder = self.folder
         (folder.path / "cluster.yaml").write_text(dump("cluster", self._cluster))
         journal = Journal(self._journal or folder.path / "journal")
         self.shell = Shell(self._policy, journal, PlanService(self._cluster), folder.secret, self._tell)
         self._address = await self.shell.listen(Address(path=str(folder.socket)))
         self._running = asyncio.create_task(self.shell.run())
-        local = [worker for worker in self._workers if worker.spec.at == "local"]
         self._supervisor = Supervisor(folder, self._is_registered, preloads(local))
         await self._supervisor.open()
         for worker in local:
             self._supervisor.start(LocalWorker(worker.name, self._arguments(worker)))
         await self._supervisor.ready(_START)
+
+    def _check_files(self, roles: set[Role]) -> None:
+        """What workers will read: told here, in a moment, and not by one that does not come up."""
+        readers: dict[Role, Path | None] = {"tool": self._files["tools"], "retrieval": self._files["documents"]}
+        for role, file in readers.items():
+            if file is not None and role not in roles:
+                expected = f"expected one in worker.roles of cluster {self._cluster.name}"
+                raise InputError(f"{file}: it is read by local workers of role {role}, there is none: {expected}")
+        if (tools := self._files["tools"]) is not None:
+            from iegopt_runtime.workers.tool_check import check_tools
+            from iegopt_runtime.workers.tool_registry import read_tools
+
+            check_tools(read_tools(tools), str(tools))
+        if (documents := self._files["documents"]) is not None:
+            from iegopt_runtime.workers.retrieval_index import check_documents
+
+            check_documents(documents)
 
     def _is_registered(self, name: str) -> bool:
         worker = self.shell.controller.core.pool.workers.get(name)

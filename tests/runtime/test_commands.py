@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -80,6 +81,35 @@ def test_bad_input_is_one_line(arguments: tuple[str, ...], words: str) -> None:
     assert done.returncode == 1
     assert words in done.stderr
     assert len(done.stderr.strip().splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("option", "content", "words"),
+    [
+        ("--tools", "tools: {search: {python: 'no.such:x'}}", "FILE: tools.search.python: no.such:x: ModuleNotFound"),
+        ("--tools", "tools: {search: {pyhton: 'a:b'}}", "FILE: tools.search.pyhton: unknown key"),
+        ("--documents", '{"text": "a"}\n{"txet": "b"}', "FILE: line 2: "),
+    ],
+)
+def test_a_file_for_workers_is_checked_before_any_is_started(
+    cluster: Path, tmp_path: Path, option: str, content: str, words: str
+) -> None:
+    file = tmp_path / "file"
+    file.write_text(content)
+    begun = time.monotonic()
+    done = iegopt("run", "capital", "--cluster", cluster, option, file)
+    assert done.returncode == 1
+    assert words.replace("FILE", str(file)) in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
+    assert time.monotonic() - begun < 30  # a worker that does not come up is tried again, and takes longer
+
+
+def test_a_file_that_no_worker_reads_is_refused(tmp_path: Path) -> None:
+    cluster = tmp_path / "cluster.yaml"
+    cluster.write_text(dump("cluster", local_cluster(host={"worker": {"roles": ["cpu", "retrieval"]}})))
+    done = iegopt("run", "capital", "--cluster", cluster, "--tools", __file__)
+    assert done.returncode == 1
+    assert "it is read by local workers of role tool, there is none" in done.stderr
 
 
 @pytest.mark.parametrize(

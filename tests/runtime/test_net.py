@@ -9,7 +9,7 @@ from typing import Any
 
 import msgpack
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from iegopt.errors import InputError
@@ -17,7 +17,7 @@ from iegopt_runtime import handshake
 from iegopt_runtime.errors import Refused, WireError
 from iegopt_runtime.net.address import Address
 from iegopt_runtime.net.connection import Connection, Listener, connect
-from iegopt_runtime.net.frames import LONGEST, decode, encode, read_frame
+from iegopt_runtime.net.frames import LONGEST, decode, decode_all, encode, read_frame
 
 DATA = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | st.floats(allow_nan=False) | st.text() | st.binary(),
@@ -43,9 +43,12 @@ def read_all(data: bytes) -> list[dict[str, Any]]:
     return asyncio.run(read())
 
 
-@given(st.lists(st.dictionaries(st.text(), DATA), max_size=3))
-def test_frames_come_back(frames: list[dict[str, Any]]) -> None:
-    assert read_all(b"".join(encode(frame) for frame in frames)) == frames
+@settings(max_examples=40)
+@given(st.lists(st.dictionaries(st.text(), DATA), max_size=3), st.integers(0, 20))
+def test_frames_come_back(frames: list[dict[str, Any]], cut: int) -> None:
+    data = b"".join(encode(frame) for frame in frames)
+    assert read_all(data) == frames
+    assert decode_all(data + encode({"last": "x" * 20})[:cut]) == frames
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,15 @@ from iegopt.errors import InputError
 from iegopt_runtime.workers import retrieval_index
 from iegopt_runtime.workers.executor import StageFailed
 from iegopt_runtime.workers.retrieval import RetrievalExecutor
-from iegopt_runtime.workers.retrieval_index import Document, DocumentIndex, documents_of, hashed, read_documents
+from iegopt_runtime.workers.retrieval_index import (
+    Document,
+    DocumentIndex,
+    check_documents,
+    documents_of,
+    hashed,
+    load_documents,
+    read_documents,
+)
 
 TEXTS = ("Paris is the capital of France.", "Lead aprons hang in room 12.", "The night shift ends at six.", "")
 
@@ -72,6 +80,25 @@ def test_a_bad_line_is_named(tmp_path: Path, line: str, words: str) -> None:
     file.write_text(json.dumps({"text": "good"}) + "\n" + line + "\n")
     with pytest.raises(InputError, match=words):
         read_documents(file)
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (None, "cannot be read: No such file"),
+        (b"", "no document to retrieve from"),
+        (b'{"text": "a"}\n\xff\n', "byte 14: expected JSON Lines in UTF-8"),
+        (b'{"text": "a", "vector": [1]}\n{"text": "b"}\n', "document 2: 1024 numbers in its vector, others have 1"),
+        (b'{"text": "a", "vector": [1]}\n{"text": "b", "vector": [1, 2]}\n', "document 2: 2 numbers in its vector"),
+    ],
+)
+def test_a_bad_file_is_told_before_and_when_it_is_loaded(tmp_path: Path, content: bytes | None, words: str) -> None:
+    file = tmp_path / "documents.jsonl"
+    if content is not None:
+        file.write_bytes(content)
+    for read in (check_documents, load_documents):
+        with pytest.raises(InputError, match=rf"documents\.jsonl: {words}"):
+            read(file)
 
 
 @pytest.mark.parametrize(

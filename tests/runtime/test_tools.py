@@ -15,6 +15,7 @@ from iegopt.errors import SpecError
 from iegopt_runtime.processes import RUN_VARIABLE, end_run, of_run
 from iegopt_runtime.workers.executor import StageFailed
 from iegopt_runtime.workers.tool import ToolExecutor
+from iegopt_runtime.workers.tool_check import check_tools
 from iegopt_runtime.workers.tool_registry import read_tools
 
 
@@ -156,6 +157,39 @@ def test_a_bad_entry_is_refused_where_it_stands(entry: dict[str, Any], words: st
     with pytest.raises(SpecError, match=r"tools\.search") as caught:
         read_tools({"search": entry})
     assert words in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("entry", "where", "words"),
+    [
+        (python("add"), None, ""),
+        ({"command": ["{program}", "x"]}, None, ""),
+        (python("nothing_here"), "python", "tools_of_tests:nothing_here: AttributeError.*expected a callable"),
+        ({"python": "no.such.module:x"}, "python", "ModuleNotFoundError: No module named 'no'"),
+        ({"python": "broken_module:x"}, "python", "broken_module:x: ValueError: not today"),
+        ({"python": "leaving_module:x"}, "python", "SystemExit: 3"),
+        ({"python": "dying_module:x"}, "python", r"its import ended the process \(code 7\)"),
+        ({"python": "hanging_module:x"}, "python", "its import took longer than 1 s"),
+        ({"python": "tools_of_tests:Path"}, None, ""),
+        ({"python": "tools_of_tests:__name__"}, "python", "a str: expected a callable"),
+        ({"command": ["no-such-command-here"]}, r"command\.0", "no-such-command-here: expected a command"),
+    ],
+)
+def test_a_tool_that_no_call_could_reach_is_told_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, entry: dict[str, Any], where: str | None, words: str
+) -> None:
+    ends = {"broken": "raise ValueError('not today')", "leaving": "raise SystemExit(3)",
+            "dying": "import os; os._exit(7)", "hanging": "import time; time.sleep(60)"}  # fmt: skip
+    for name, line in ends.items():
+        (tmp_path / f"{name}_module.py").write_text(f"print('noise')\n{line}\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    tools = read_tools({"good": python("echo"), "search": entry})
+    if where is None:
+        check_tools(tools, "t.yaml")
+    else:
+        with pytest.raises(SpecError, match=rf"^t\.yaml: tools\.search\.{where}: .*{words}"):
+            check_tools(tools, "t.yaml", importing=1.0 if "hanging" in str(entry) else 60.0)
+    assert of_run(f"test-{os.getpid()}") == []
 
 
 def test_a_run_is_ended_with_all_that_it_started() -> None:

@@ -12,7 +12,7 @@ import msgpack
 
 from iegopt_runtime.errors import WireError
 
-__all__ = ["LONGEST", "Frame", "decode", "encode", "read_frame"]
+__all__ = ["LONGEST", "Frame", "decode", "decode_all", "encode", "read_frame"]
 
 Frame = dict[str, Any]
 
@@ -57,6 +57,22 @@ def decode(body: bytes) -> Frame:
     if _depth(frame) > _DEEPEST:
         raise WireError(f"a frame nested deeper than {_DEEPEST}")
     return frame
+
+
+def decode_all(data: bytes) -> list[Frame]:
+    """The frames one after the other in ``data``; what is left of a last one that is not whole is dropped.
+
+    Raises
+    ------
+    WireError
+        As ``decode``.
+    """
+    frames: list[Frame] = []
+    at = 0
+    while (end := at + _LENGTH + int.from_bytes(data[at : at + _LENGTH], "big")) <= len(data) and at < len(data):
+        frames.append(decode(data[at + _LENGTH : end]))
+        at = end
+    return frames
 
 
 async def read_frame(reader: asyncio.StreamReader, longest: int = LONGEST) -> Frame | None:

@@ -8,7 +8,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from iegopt.errors import InputError
 from iegopt.spec.cluster import ClusterSpec
 from iegopt_runtime.deployment import Deployed, find_worker
 from iegopt_runtime.net.address import Address
@@ -75,22 +74,21 @@ def _lm(setting: _Setting) -> Executor:
 
 def _tool(setting: _Setting) -> Executor:
     from iegopt_runtime.workers.tool import ToolExecutor
+    from iegopt_runtime.workers.tool_check import check_tools
     from iegopt_runtime.workers.tool_registry import read_tools
 
-    return ToolExecutor(read_tools(setting.files.tools) if setting.files.tools is not None else {})
+    file = setting.files.tools
+    tools = read_tools(file) if file is not None else {}
+    check_tools(tools, str(file))
+    return ToolExecutor(tools)
 
 
 def _retrieval(setting: _Setting) -> Executor:
     from iegopt_runtime.workers.retrieval import RetrievalExecutor
-    from iegopt_runtime.workers.retrieval_index import DocumentIndex, read_documents
+    from iegopt_runtime.workers.retrieval_index import load_documents
 
     file = setting.files.documents
-    if file is None:
-        return RetrievalExecutor(None)
-    documents = read_documents(file)
-    if not documents:
-        raise InputError(f"{file}: expected a document on at least one line")
-    return RetrievalExecutor(DocumentIndex(documents))
+    return RetrievalExecutor(load_documents(file) if file is not None else None)
 
 
 def _cpu(setting: _Setting) -> Executor:

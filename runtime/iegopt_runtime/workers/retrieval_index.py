@@ -21,7 +21,16 @@ from usearch.index import Index, search
 from iegopt.errors import InputError
 from iegopt.units import shown
 
-__all__ = ["Document", "DocumentIndex", "Embedder", "documents_of", "hashed", "read_documents"]
+__all__ = [
+    "Document",
+    "DocumentIndex",
+    "Embedder",
+    "check_documents",
+    "documents_of",
+    "hashed",
+    "load_documents",
+    "read_documents",
+]
 
 Embedder = Callable[[Sequence[str]], np.ndarray]
 """Texts to their vectors, (texts, dimension) float32."""
@@ -114,12 +123,34 @@ def read_documents(path: Path) -> tuple[Document, ...]:
     """
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"{path}: cannot be read as text: {error}") from error
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path}: byte {error.start}: expected JSON Lines in UTF-8") from error
     rows = ((number, line) for number, line in enumerate(lines, 1) if line.strip())
     return tuple(
         _document(_json(line, f"{path}: line {number}"), f"{path}: line {number}", number) for number, line in rows
     )
+
+
+def load_documents(path: Path) -> DocumentIndex:
+    """The index of a file's documents; raises as ``read_documents`` and ``DocumentIndex``, naming the file."""
+    documents = read_documents(path)
+    try:
+        return DocumentIndex(documents)
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from error
+
+
+def check_documents(path: Path) -> None:
+    """Raise what ``load_documents`` would, without making the vectors of all texts."""
+    documents = read_documents(path)
+    plain = next((document for document in documents if document.vector is None), None)
+    given = [document for document in documents if document.vector is not None or document is plain]
+    try:
+        DocumentIndex(given)
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from error
 
 
 def documents_of(rows: Iterable[Any], where: str) -> tuple[Document, ...]:

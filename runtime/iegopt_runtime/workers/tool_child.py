@@ -1,4 +1,4 @@
-"""The process in which Python tools run: reads a call, answers it, until its standard input ends.
+"""The process in which Python tools run: reads a call, or a callable to try, answers it, until its standard input ends.
 
 What a tool prints goes to standard error, so that it cannot break the frames.
 """
@@ -28,7 +28,7 @@ def main() -> None:
     os.dup2(2, 1)  # print() of a tool
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)  # input() of a tool ends at once
     while (call := _read(calls)) is not None:
-        answers.write(encode(_answer(call)))
+        answers.write(encode(_checked(call) if call["type"] == "check" else _answer(call)))
         answers.flush()
 
 
@@ -40,10 +40,23 @@ def _read(calls: BinaryIO) -> Frame | None:
     return decode(body)
 
 
-def _answer(call: Frame) -> Frame:
-    module, _, name = call["callable"].partition(":")
+def _checked(call: Frame) -> Frame:
     try:
-        function = getattr(importlib.import_module(module), name)
+        function = _loaded(call)
+    except BaseException as error:  # noqa: BLE001 - sys.exit() while it is imported, too
+        return {"type": "checked", "reason": _told(error)}
+    reason = None if callable(function) else f"a {type(function).__name__}"
+    return {"type": "checked", "reason": reason}
+
+
+def _loaded(call: Frame) -> Any:
+    module, _, name = call["callable"].partition(":")
+    return getattr(importlib.import_module(module), name)
+
+
+def _answer(call: Frame) -> Frame:
+    try:
+        function = _loaded(call)
     except Exception as error:  # noqa: BLE001 - whatever an import of the user's code raises
         return _raised("refused", f"cannot be loaded from {call['callable']}: {_told(error)}", transient=False)
     try:

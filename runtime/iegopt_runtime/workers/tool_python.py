@@ -16,9 +16,15 @@ from iegopt_runtime.workers.executor import StageFailed
 from iegopt_runtime.workers.tool_commands import as_text, ended
 from iegopt_runtime.workers.tool_registry import RegisteredTool
 
-__all__ = ["PythonCalls"]
+__all__ = ["PythonCalls", "child_environment"]
 
 _KEPT = 8
+
+
+def child_environment() -> dict[str, str]:
+    """Of a process that imports tools: from the folder that it is started in, and from where this one imports."""
+    paths = os.pathsep.join(path for path in (os.getcwd(), *sys.path) if path)
+    return os.environ | {"PYTHONPATH": paths}
 
 
 class PythonCalls:
@@ -64,7 +70,6 @@ class PythonCalls:
             return None
 
     async def _spawned(self) -> asyncio.subprocess.Process:
-        paths = os.pathsep.join(path for path in (os.getcwd(), *sys.path) if path)
         return await asyncio.create_subprocess_exec(
             sys.executable,
             "-m",
@@ -72,7 +77,7 @@ class PythonCalls:
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             start_new_session=True,
-            env=os.environ | {"PYTHONPATH": paths},
+            env=child_environment(),
         )
 
     async def close(self) -> None:
