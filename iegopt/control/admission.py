@@ -87,6 +87,7 @@ def _check_inputs(request: RequestSpec, inputs: dict[str, Any], source: str) -> 
             words = {dict: "a mapping", list: "a list", int: "a whole number"}
             expected = words[kind if isinstance(kind, type) else kind[0]]
             raise SpecError(source, f"inputs.{name}", f"{shown(value)}: expected {expected}")
+    _check_values(inputs, source)
     tokens = inputs.get("tokens")
     for name in given:
         if name == "text" and isinstance(inputs[name], str) and len(inputs[name]) > _LONGEST_TEXT:
@@ -97,6 +98,15 @@ def _check_inputs(request: RequestSpec, inputs: dict[str, Any], source: str) -> 
     for i, token in enumerate(tokens or ()):
         if type(token) is not int or token < 0:
             raise SpecError(source, f"inputs.tokens.{i}", f"{shown(token)}: expected a token, 0 or more")
+
+
+def _check_values(inputs: dict[str, Any], source: str) -> None:
+    for i, text in enumerate(inputs.get("stop", ())):
+        if not isinstance(text, str) or not text:
+            raise SpecError(source, f"inputs.stop.{i}", f"{shown(text)}: expected text, not empty")
+    k = inputs.get("k", 1)
+    if isinstance(k, bool) or k < 1:
+        raise SpecError(source, "inputs.k", f"{shown(k)}: expected a whole number of at least 1")
 
 
 def _needs_prompt(request: RequestSpec) -> bool:

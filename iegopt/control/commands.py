@@ -12,6 +12,7 @@ __all__ = [
     "Command",
     "Dismiss",
     "Forget",
+    "Introduce",
     "MakePlan",
     "Release",
     "Reserve",
@@ -100,6 +101,13 @@ class Forget(Command):
 
 
 @dataclass(frozen=True, slots=True)
+class Introduce(Command):
+    """A worker that is not known here any more gives signs of life: it shall register again."""
+
+    worker: str
+
+
+@dataclass(frozen=True, slots=True)
 class Dismiss(Command):
     """A draining worker is needed no more and may end."""
 
@@ -133,5 +141,5 @@ class WakeAt(Command):
 
 
 COMMANDS: tuple[type[Command], ...] = (
-    MakePlan, Start, Stop, Reserve, Release, Forget, Dismiss, Stream, Answer, WakeAt,
+    MakePlan, Start, Stop, Reserve, Release, Forget, Introduce, Dismiss, Stream, Answer, WakeAt,
 )  # fmt: skip

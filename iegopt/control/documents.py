@@ -127,6 +127,12 @@ def _natural(value: Any, source: str, where: str) -> int:
     return int(value)
 
 
+def _positive(value: Any, source: str, where: str) -> int:
+    if _whole(value, source, where) < 1:
+        raise SpecError(source, where, f"{value}: expected at least 1")
+    return int(value)
+
+
 def _number(value: Any, source: str, where: str) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
         raise SpecError(source, where, f"{shown(value)}: expected a finite number")
@@ -193,7 +199,7 @@ _READERS: dict[str, Reader] = {
     "tuple[AttemptKey, ...]": _list_of(_attempt),
     "tuple[dict[str, Any], ...]": _list_of(_mapping),
 }
-_CHOICES = {"cause": _one_of(CAUSES), "how": _one_of(HOW), "role": _one_of(ROLES)}
+_BY_NAME = {"cause": _one_of(CAUSES), "how": _one_of(HOW), "role": _one_of(ROLES), "slots": _positive}
 
 
 @dataclass(frozen=True)
@@ -208,7 +214,7 @@ class _Shape:
 
 def _shape(message: type[Any]) -> _Shape:
     own = fields(message)
-    readers = {field.name: _CHOICES.get(field.name) or _READERS[str(field.type)] for field in own}
+    readers = {field.name: _BY_NAME.get(field.name) or _READERS[str(field.type)] for field in own}
     optional = frozenset(field.name for field in own if field.default is not MISSING)
     return _Shape(message.__name__, message, readers, optional)
 

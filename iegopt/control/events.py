@@ -114,9 +114,9 @@ class Registered(Event):
     """A worker is there, for the first time or again.
 
     ``location``: ``{"datacenter", "rack", "host"}``. ``addresses``: scheme -> address of its data plane, such as
-    ``{"unix": PATH, "tcp": HOST:PORT}``. ``slots``: stages that it runs at once. ``variants`` are resident.
-    ``running``: what it has accepted and not ended. ``finished``: documents of Finished, Failed and Preempted that
-    nobody has acknowledged to it.
+    ``{"unix": PATH, "tcp": HOST:PORT}``. ``slots``: stages that it runs at once (from 1). ``variants`` are resident.
+    ``running``: what it has accepted and not ended. ``finished``: documents of Finished, Failed and Preempted, without
+    ``at``, that it was not told to forget. ``holds``: requests of which it holds results, KV caches or memory.
     """
 
     worker: str
@@ -130,11 +130,12 @@ class Registered(Event):
     kv_free: int
     running: tuple[AttemptKey, ...]
     finished: tuple[dict[str, Any], ...]
+    holds: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Heartbeat(Event):
-    """``load``: share of its time that the worker computes, 0 to 1."""
+    """``load``: share of its time that the worker computes, 0 to 1. ``holds`` as of Registered."""
 
     worker: str
     epoch: str
@@ -142,6 +143,7 @@ class Heartbeat(Event):
     kv_free: int
     variants: tuple[str, ...]
     load: float
+    holds: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ from iegopt.control.messages import (
     Finished,
     Forget,
     Heartbeat,
+    Introduce,
     Preempted,
     Registered,
     Stop,
@@ -57,14 +58,13 @@ def _take_over(core: Core, worker: Worker, event: Registered) -> None:
     ended: set[AttemptKey] = set()
     for i, data in enumerate(event.finished):
         try:
-            message = read(data, f"{worker.id}: finished.{i}")
+            message = read(data | {"at": core.now}, f"{worker.id}: finished.{i}")
         except SpecError:
             continue  # whatever it was about is started again below
         if isinstance(message, _ENDS) and message.worker == worker.id:
             core.inbox.append(message)
             ended.add(AttemptKey(message.request_id, message.stage, message.attempt))
-            _forget(core, worker, message.request_id)
-    _stop_unwanted(core, worker, event.running)
+    _stop_unwanted(core, worker, event.running, (*(key.request_id for key in ended), *event.holds))
     for (request_id, stage_id), attempt in list(worker.attempts.items()):
         key = AttemptKey(request_id, stage_id, attempt)
         run = core.runs[request_id]
@@ -79,25 +79,23 @@ def _take_over(core: Core, worker: Worker, event: Registered) -> None:
             core.send(Stop(worker.id, request_id, stage_id, attempt, stage.stopping))
 
 
-def _stop_unwanted(core: Core, worker: Worker, keys: tuple[AttemptKey, ...]) -> None:
-    """Stop attempts that a worker runs and that are not the present ones."""
-    for key in keys:
-        if core.attempt(key, worker.id) is not None:
-            continue
+def _stop_unwanted(core: Core, worker: Worker, running: tuple[AttemptKey, ...], holds: tuple[str, ...]) -> None:
+    """Stop attempts that a worker runs and that are not the present ones; have it forget what was answered while it was
+    away, or before KV reached it that was on its way."""
+    unwanted = [key for key in running if core.attempt(key, worker.id) is None]
+    for key in unwanted:
         core.send(Stop(worker.id, key.request_id, key.stage, key.attempt, "cancel"))
-        _forget(core, worker, key.request_id)
-
-
-def _forget(core: Core, worker: Worker, request_id: str) -> None:
-    """Have a worker forget a request that was answered, or forgotten here, while it was away."""
-    run = core.runs.get(request_id)
-    if run is None or run.over:
-        core.send(Forget(worker.id, request_id))
+    for request_id in dict.fromkeys((*(key.request_id for key in unwanted), *holds)):
+        run = core.runs.get(request_id)
+        if run is None or run.over:
+            core.send(Forget(worker.id, request_id))
 
 
 def heartbeat(core: Core, event: Heartbeat) -> None:
     """A sign of life, from a worker that was given up too."""
     worker = core.pool.workers.get(event.worker)
+    if worker is None:
+        core.send(Introduce(event.worker))
     if worker is None or worker.epoch != event.epoch:
         return
     if worker.lost_at is not None:
@@ -110,7 +108,7 @@ def heartbeat(core: Core, event: Heartbeat) -> None:
         core.settle = True
     worker.kv_free, worker.variants, worker.load = event.kv_free, event.variants, event.load
     _heard(core, worker)
-    _stop_unwanted(core, worker, event.running)
+    _stop_unwanted(core, worker, event.running, event.holds)
 
 
 def _heard(core: Core, worker: Worker) -> None:

@@ -33,7 +33,7 @@ from iegopt.control.results import Decoded, Read, Tokenized
 from iegopt.control.stage_run import Sequence, StageRun
 from iegopt.spec.stage import StageKind, StageSpec
 
-__all__ = ["build_work", "kv_id", "max_tokens", "sequence_before"]
+__all__ = ["build_work", "kv_id", "kv_name", "max_tokens", "request_of", "sequence_before"]
 
 _DEFAULT_K = 4
 _DEFAULT_OUTPUT = 256
@@ -43,7 +43,17 @@ _FINDS = (StageKind.RETRIEVAL, StageKind.RERANK)
 
 def kv_id(run: RequestRun, stage: str) -> str:
     """Name of the KV cache that a stage writes."""
-    return f"{run.id}/{stage}"
+    return kv_name(run.id, stage)
+
+
+def kv_name(request_id: str, stage: str) -> str:
+    """``REQUEST/STAGE``; a slash in the stage's name is written as another sign, so that the last one parts the two."""
+    return f"{request_id}/{stage.replace('/', '%2F')}"
+
+
+def request_of(kv_id: str) -> str:
+    """The request in the name of a KV cache."""
+    return kv_id.rpartition("/")[0]
 
 
 def build_work(

@@ -21,6 +21,7 @@ from iegopt.control.messages import (
     Heartbeat,
     Message,
     Progress,
+    Registered,
     Ticked,
 )
 from iegopt.errors import SpecError
@@ -54,6 +55,8 @@ def messages() -> st.SearchStrategy[Message]:
         parts = {
             field.name: st.sampled_from(CHOICES[field.name])
             if field.name in CHOICES
+            else st.integers(1, 2**63 - 1)
+            if field.name == "slots"
             else BY_ANNOTATION[str(field.type)]
             for field in fields(message)
         }
@@ -112,6 +115,12 @@ def test_a_document_without_end_is_refused() -> None:
         deep = {"a": deep}
     with pytest.raises(SpecError, match="nested deeper than 64 levels"):
         read({"type": "Answer", "request_id": "r", "answer": deep})
+
+
+def test_a_worker_without_slots_is_refused() -> None:
+    worker = Registered(1.0, "w", "gpu-a", "lm", {}, "e", {}, 1, (), 0, (), ())
+    with pytest.raises(SpecError, match="slots: 0: expected at least 1"):
+        read(document(worker) | {"slots": 0})
 
 
 def test_whole_seconds_are_read_as_a_time() -> None:

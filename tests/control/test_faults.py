@@ -19,6 +19,7 @@ from iegopt.control.messages import (
     Finished,
     Forget,
     Heartbeat,
+    Introduce,
     MakePlan,
     Planned,
     Preempted,
@@ -367,7 +368,9 @@ def test_a_worker_that_comes_back_hands_over_what_it_has_done() -> None:
     hand = decoding()
     done = Finished(*hand.about("decode"), a_result(hand.stage("decode"), "r/decode"))
     hand.give(Disconnected(hand.now, "gpu-b.lm", "1"))
-    hand.register("gpu-b.lm", finished=[document(done), {"type": "nonsense"}])
+    told = document(done)
+    del told["at"]  # the time is the controller's
+    hand.register("gpu-b.lm", finished=[told, {"type": "nonsense"}])
     assert hand.stage("decode").state is State.COMPLETED
     assert hand.stage("decode").attempt == 1
     hand.register("gpu-b.lm", finished=[document(done)])  # it has not heard of it
@@ -377,11 +380,34 @@ def test_a_worker_that_comes_back_hands_over_what_it_has_done() -> None:
 def test_a_worker_that_missed_the_answer_of_a_request_forgets_it_when_it_is_back() -> None:
     hand = decoding()
     done = document(Finished(*hand.about("decode"), a_result(hand.stage("decode"), "r/decode")))
+    del done["at"]  # the time is the controller's
     hand.give(Disconnected(hand.now, "gpu-b.lm", "1"))
     hand.give(Cancelled(hand.now, "r", "not wanted"))
     hand.give(Acknowledged(hand.now, "r"))
     hand.register("gpu-b.lm", finished=[done])
     assert hand.of(Forget) == [Forget("gpu-b.lm", "r")]
+
+
+def test_a_worker_is_told_to_forget_what_it_holds_of_requests_that_are_over() -> None:
+    """KV that was pushed to it arrived after its request had been answered, or it was away then."""
+    hand = decoding()
+    hand.give(Heartbeat(hand.now, "gpu-a.lm", "1", (), 10, (), 0.5, holds=("gone", "r")))
+    assert hand.of(Forget) == [Forget("gpu-a.lm", "gone")]
+    hand.register("gpu-a.lm", holds=("r", "lost"))
+    assert hand.of(Forget) == [Forget("gpu-a.lm", "lost")]
+
+
+def test_a_worker_that_was_given_up_long_ago_and_lives_registers_again() -> None:
+    hand = Hand()
+    hand.workers()
+    for _ in range(70):  # it hangs for longer than it is remembered, its connection open
+        hand.tick(1.0)
+    assert "gpu-b.lm" not in hand.controller.core.pool.workers
+    hand.give(Heartbeat(hand.now, "gpu-b.lm", "1", (), 10, (), 0.0))
+    assert hand.of(Introduce) == [Introduce("gpu-b.lm")]
+    hand.register("gpu-b.lm")
+    hand.give(Heartbeat(hand.now, "gpu-b.lm", "1", (), 10, (), 0.0))
+    assert hand.of(Introduce) == []
 
 
 def test_a_start_that_never_arrived_is_sent_again() -> None:
@@ -415,7 +441,7 @@ def test_a_worker_given_up_that_lives_may_serve_again() -> None:
 def test_messages_of_unknown_workers_requests_and_attempts_change_nothing() -> None:
     hand = decoding()
     for event in (
-        Heartbeat(hand.now, "nobody", "1", (), 1, (), 0.0),
+        Heartbeat(hand.now, "gpu-b.lm", "older", (), 1, (), 0.0),
         Disconnected(hand.now, "nobody", "1"),
         Disconnected(hand.now, "gpu-b.lm", "older"),
         Accepted(hand.now, "gpu-b.lm", "nothing", "decode", 1),

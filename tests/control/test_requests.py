@@ -88,6 +88,8 @@ def test_tokens_handed_in_are_counted_before_the_first_plan() -> None:
         (CHAT, {"text": "a", "tokens": [1]}, "request r: inputs: text and tokens are given: expected one of them"),
         (CHAT, {"tokens": []}, "request r: inputs.tokens: a list: expected a list of tokens, not empty"),
         (CHAT, {"tokens": [1, "2"]}, "request r: inputs.tokens.1: 2: expected a token, 0 or more"),
+        (CHAT, {"text": "a", "k": 0}, "request r: inputs.k: 0: expected a whole number of at least 1"),
+        (CHAT, {"text": "a", "stop": ["x", 3]}, "request r: inputs.stop.1: 3: expected text, not empty"),
         (CHAT, {"tokens": [1] * 5000}, "stage prefill: 5000 tokens are more than the context of Llama-2-7B"),
         (CHAT, {"tokens": [1] * 40000}, "stage prefill: 40000 tokens are more than the context of Llama-2-7B"),
         ({"model": "Llama-2-7B", "prompt_tokens": 4, "output_tokens": 3}, {}, "request r: inputs: without a prompt"),

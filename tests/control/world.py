@@ -251,7 +251,7 @@ class World:
             return
         worker.connected = True
         centre, rack = RACKS[worker.device]
-        finished = tuple(document(event) for event in worker.ended.values())
+        finished = tuple(_without_time(event) for event in worker.ended.values())
         self.send(worker, Registered(
             self.now, worker.name, worker.device, worker.role, {"datacenter": centre, "rack": rack, "host": "h"},
             str(worker.epoch), {"unix": worker.name}, 3, ("v",), 10**9, tuple(worker.jobs), finished,
@@ -455,6 +455,11 @@ def replay(policy: ControlPolicy, journal: list[Event]) -> Controller:
 def _tokens_of(part: dict[str, Any]) -> list[int]:
     text = part["content"] if part["role"] == "tool" else part["documents"][0]["text"]
     return [len(text), sum(map(ord, text)) % 997]
+
+
+def _without_time(event: Event) -> dict[str, Any]:
+    """As a worker keeps it: the time is the controller's."""
+    return {name: value for name, value in document(event).items() if name != "at"}
 
 
 def _stamped(event: Event, at: float) -> Event:

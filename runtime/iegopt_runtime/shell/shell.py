@@ -27,6 +27,7 @@ from iegopt.control.messages import (
     Event,
     Forget,
     Heartbeat,
+    Introduce,
     MakePlan,
     Registered,
     Release,
@@ -53,7 +54,7 @@ from iegopt_runtime.shell.senders import event_of_client, event_of_worker
 __all__ = ["Shell"]
 
 _BATCH = 256
-_TO_WORKER = (Start, Stop, Reserve, Release, Forget, Dismiss)
+_TO_WORKER = (Start, Stop, Reserve, Release, Forget, Introduce, Dismiss)
 _COMPACT_ABOVE = 20_000
 """Events after which a journal without open requests begins anew."""
 

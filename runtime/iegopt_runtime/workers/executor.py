@@ -91,6 +91,9 @@ class Executor(Protocol):
     def forget(self, request_id: str) -> None:
         """A request is answered."""
 
+    def holds(self) -> set[str]:
+        """Requests of which something is held that ``forget`` would let go."""
+
     def state(self) -> tuple[tuple[str, ...], int, float]:
         """Resident variants, free bytes of KV memory, share of the time that it computes."""
 

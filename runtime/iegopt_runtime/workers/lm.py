@@ -12,6 +12,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
+from iegopt.control.work import kv_name, request_of
 from iegopt_runtime.errors import ModelError, NoRoom
 from iegopt_runtime.kv.history import read_segments
 from iegopt_runtime.kv.tiers import Tier
@@ -39,6 +40,9 @@ from iegopt_runtime.workers.texts import Texts
 __all__ = ["LmExecutor"]
 
 _CAUSES = {"no_room": ("oom", True), "oom": ("oom", True), "kv_lost": ("kv_lost", True), "refused": ("refused", False)}
+_RESOURCES = {"kv": "memory", "weights": "memory"}
+"""What the engine waits for -> what the controller calls it, who then has a less urgent decode give way."""
+
 _STOPS = {"string": "stop", "context": "length"}
 
 
@@ -141,7 +145,7 @@ class LmExecutor:
                 event = await events.get()
                 if isinstance(event, Waiting):
                     blocked = True
-                    attempt.waiting(event.resource)
+                    attempt.waiting(_RESOURCES.get(event.resource, event.resource))
                 elif isinstance(event, Started | Streamed) and blocked:
                     blocked = False
                     attempt.resumed()
@@ -186,7 +190,7 @@ class LmExecutor:
         return await self._traffic.kept(work)
 
     def reserve(self, request_id: str, stage: str, size: int) -> None:
-        owner = f"{request_id}/{stage}"
+        owner = kv_name(request_id, stage)
         try:
             self._engine.reserve(owner, size)
         except NoRoom as error:
@@ -201,8 +205,11 @@ class LmExecutor:
 
     def forget(self, request_id: str) -> None:
         for kv_id in [*self._store.held(), *self._reserved]:
-            if kv_id.startswith(f"{request_id}/"):
+            if request_of(kv_id) == request_id:
                 self.release(kv_id)
+
+    def holds(self) -> set[str]:
+        return {request_of(kv_id) for kv_id in (*self._store.held(), *self._reserved)}
 
     def state(self) -> tuple[tuple[str, ...], int, float]:
         load = self._engine.load()
@@ -224,7 +231,7 @@ def _post(loop: asyncio.AbstractEventLoop, events: asyncio.Queue[Event], event: 
 
 
 def _job_id(attempt: Attempt) -> str:
-    return f"{attempt.request_id}/{attempt.stage}#{attempt.number}"
+    return f"{kv_name(attempt.request_id, attempt.stage)}#{attempt.number}"
 
 
 def _artifact(model: str, variant: str | None) -> str | None:

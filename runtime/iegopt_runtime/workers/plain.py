@@ -19,6 +19,9 @@ class PlainExecutor:
     def forget(self, request_id: str) -> None:
         return
 
+    def holds(self) -> set[str]:
+        return set()
+
     def state(self) -> tuple[tuple[str, ...], int, float]:
         return (), 0, 0.0
 

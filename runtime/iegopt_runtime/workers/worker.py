@@ -2,11 +2,12 @@
 
 ::
 
-    controller ── Start, Stop, Reserve, Release, Forget, Dismiss ──▶ worker ──▶ executor of its role
+    controller ── Start, Stop, Reserve, Release, Forget, … ──▶ worker ──▶ executor of its role
                ◀─ Registered, Heartbeat, Accepted, Progress, … ────
 
 A connection that breaks ends nothing: stages run on, and when the controller is back it hears what runs, what has
-ended, and every token streamed. Only a refusal (wrong secret, another protocol) ends the process.
+ended, and every token streamed. Only a refusal (wrong secret, another protocol, a message that the controller finds
+wrong) and an executor that has broken down end the process.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from iegopt.control.messages import (
     AttemptKey,
     Dismiss,
     Forget,
+    Introduce,
     Message,
     Release,
     Reserve,
@@ -112,12 +114,17 @@ class Worker:
             pause = _FIRST_PAUSE
             self._connection = connection
             beats = asyncio.create_task(self._beat())
+            hearing = asyncio.create_task(self._listen(connection))
             try:
                 self._introduce()
-                await self._listen(connection)
+                await asyncio.wait([beats, hearing], return_when=asyncio.FIRST_COMPLETED)
+                if beats.done():  # it only ends where the executor cannot say how it is
+                    beats.result()
+                hearing.result()
             finally:
                 self._connection = None
-                beats.cancel()
+                for task in (beats, hearing):
+                    task.cancel()
                 await connection.closed()
 
     def _introduce(self) -> None:
@@ -128,10 +135,14 @@ class Worker:
             "location": who.location, "epoch": self.epoch, "addresses": self._executor.addresses(),
             "slots": who.slots, "variants": list(variants), "kv_free": kv_free,
             "running": [list(key) for key in self._running], "finished": list(self._ended.values()),
+            "holds": self._holds(),
         })  # fmt: skip
         for attempt in self._running.values():
             for frame in attempt.so_far():
                 self._send(frame)
+
+    def _holds(self) -> list[str]:
+        return sorted({key.request_id for key in self._ended} | self._executor.holds())
 
     async def _beat(self) -> None:
         while True:
@@ -140,7 +151,7 @@ class Worker:
             self._send({
                 "type": "Heartbeat", "worker": self.identity.worker, "epoch": self.epoch,
                 "running": [list(key) for key in self._running], "kv_free": kv_free, "variants": list(variants),
-                "load": load,
+                "load": load, "holds": self._holds(),
             })  # fmt: skip
 
     async def _listen(self, connection: Connection) -> None:
@@ -149,6 +160,8 @@ class Worker:
                 frame = await connection.receive()
                 if frame is None:
                     return
+                if frame.get("type") == "wrong":
+                    raise Refused(str(frame.get("reason")))
                 command = read(frame, "a command")
             except (WireError, InputError):  # not our controller's doing: begin anew
                 return
@@ -203,7 +216,11 @@ class Worker:
             last = task.result()
         del self._running[attempt.key]
         self._ended[attempt.key] = last
-        self._send(last)
+        try:
+            self._send(last)
+        except WireError as error:  # a result that no frame holds
+            self._ended[attempt.key] = attempt.frame("Failed", cause="error", message=str(error), transient=False)
+            self._send(self._ended[attempt.key])
 
     def _stop(self, command: Stop) -> None:
         attempt = self._running.get(AttemptKey(command.request_id, command.stage, command.attempt))
@@ -232,6 +249,9 @@ class Worker:
             del self._ended[key]
         self._executor.forget(command.request_id)
 
+    def _introduce_again(self, command: Introduce) -> None:
+        self._introduce()
+
     def _dismiss(self, command: Dismiss) -> None:
         self._dismissed.set()
 
@@ -242,5 +262,6 @@ _HANDLERS: dict[type[Message], Callable[[Worker, Any], None]] = {
     Reserve: Worker._reserve,
     Release: Worker._release,
     Forget: Worker._forget,
+    Introduce: Worker._introduce_again,
     Dismiss: Worker._dismiss,
 }

@@ -1,0 +1,133 @@
+"""A worker process as its controller sees it: what it says, what it forgets, and when it ends."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from iegopt_runtime.errors import Refused, RuntimeFault
+from iegopt_runtime.net.address import Address
+from iegopt_runtime.net.connection import Connection, Listener
+from iegopt_runtime.workers.executor import Attempt, Document
+from iegopt_runtime.workers.plain import PlainExecutor
+from iegopt_runtime.workers.worker import Identity, Worker
+
+SECRET = b"s" * 16
+WHO = Identity("d/cpu", "d", "cpu", {"host": "h"}, 4)
+START = {
+    "type": "Start", "worker": "d/cpu", "request_id": "r", "stage": "tokenize", "attempt": 1, "kind": "tokenize",
+    "work": {}, "limits": {"timeout": None},
+}  # fmt: skip
+
+
+class Holder(PlainExecutor):
+    """Answers with ``result`` and holds KV of the request until it is told to forget it."""
+
+    def __init__(self, result: Document) -> None:
+        self.result, self.held, self.broken = result, set[str](), False
+
+    async def run(self, kind: str, work: Document, attempt: Attempt) -> Document:
+        self.held.add("pushed")
+        return self.result
+
+    def forget(self, request_id: str) -> None:
+        self.held.discard(request_id)
+
+    def holds(self) -> set[str]:
+        return self.held
+
+    def state(self) -> tuple[tuple[str, ...], int, float]:
+        if self.broken:
+            raise RuntimeFault("the engine has ended")
+        return (), 0, 0.0
+
+
+def served(
+    folder: Path, executor: Holder, controller: Callable[[Connection], Awaitable[None]], *, ends: bool = False
+) -> None:
+    """Run a worker until its controller's part is over, or until it ends of itself."""
+
+    async def run() -> None:
+        over = asyncio.Event()
+
+        async def serve(connection: Connection) -> None:
+            try:
+                await controller(connection)
+            finally:
+                over.set()
+
+        async with Listener(SECRET, serve) as listener:
+            address = await listener.listen(Address(path=str(folder / "s")))
+            working = asyncio.create_task(Worker(WHO, executor, address, SECRET, 0.02).run())
+            async with asyncio.timeout(20):
+                await (working if ends else over.wait())
+            working.cancel()
+            await asyncio.gather(working, return_exceptions=True)
+
+    asyncio.run(run())
+
+
+async def heard(connection: Connection, kind: str) -> dict[str, Any]:
+    while True:
+        frame = await connection.receive()
+        assert frame is not None
+        if frame["type"] == kind:
+            return frame
+
+
+async def until_it_ends(connection: Connection) -> None:
+    while await connection.receive() is not None:
+        pass
+
+
+def test_it_says_what_it_holds_until_it_is_told_to_forget_it(tmp_path: Path) -> None:
+    async def controller(connection: Connection) -> None:
+        assert (await heard(connection, "Registered"))["holds"] == []
+        connection.send(START)
+        await heard(connection, "Finished")
+        assert (await heard(connection, "Heartbeat"))["holds"] == ["pushed", "r"]
+        connection.send({"type": "Introduce", "worker": "d/cpu"})
+        again = await heard(connection, "Registered")
+        assert (again["holds"], len(again["finished"])) == (["pushed", "r"], 1)
+        for request_id in again["holds"]:
+            connection.send({"type": "Forget", "worker": "d/cpu", "request_id": request_id})
+        while (await heard(connection, "Heartbeat"))["holds"]:
+            pass
+
+    served(tmp_path, Holder({"tokens": [1]}), controller)
+
+
+def test_a_result_that_no_frame_holds_is_a_failure_of_its_stage_alone(tmp_path: Path) -> None:
+    async def controller(connection: Connection) -> None:
+        connection.send(START)
+        assert "cannot be sent" in (await heard(connection, "Failed"))["message"]
+        connection.send(START)  # asked again it says the same
+        assert "cannot be sent" in (await heard(connection, "Failed"))["message"]
+
+    served(tmp_path, Holder({"tokens": 2**70}), controller)
+
+
+def test_it_ends_where_the_controller_finds_it_wrong(tmp_path: Path) -> None:
+    async def controller(connection: Connection) -> None:
+        connection.send({"type": "wrong", "reason": "device d is not in the cluster"})
+        await until_it_ends(connection)
+
+    with pytest.raises(Refused, match="device d is not in the cluster"):
+        served(tmp_path, Holder({}), controller, ends=True)
+
+
+def test_it_ends_where_its_executor_has_broken_down(tmp_path: Path) -> None:
+    """It would else give signs of life no more, or live on and fail whatever it gets."""
+    executor = Holder({})
+
+    async def controller(connection: Connection) -> None:
+        await heard(connection, "Heartbeat")
+        executor.broken = True
+        await until_it_ends(connection)
+
+    with pytest.raises(RuntimeFault, match="the engine has ended"):
+        served(tmp_path, executor, controller, ends=True)
