@@ -157,7 +157,7 @@ class Planner(Questions):
         deadline_ms
             Milliseconds until the best verified plan so far is wanted; explanation comes on top. Where they do not
             suffice for the whole cluster, the plan is one over some promising sites, without a bound; the note says
-            so. While at most 250 ms run, Python's switch interval is shorter and full garbage collections wait
+            so. While at most 250 ms run, Python's switch interval is shorter and garbage collections wait
             (``iegopt.solvers.clock.punctual``).
         solver
             A name of ``iegopt.solvers.api.SOLVERS``.

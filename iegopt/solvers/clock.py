@@ -6,8 +6,8 @@ import gc
 import sys
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections import deque
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 
 __all__ = ["Clock", "pressure", "punctual"]
@@ -16,10 +16,10 @@ _PROMPT = 0.25
 """Seconds of time limit up to which a pause of some milliseconds matters."""
 _SWITCH = 2e-5
 """Seconds for which another thread may hold the interpreter while such a limit runs."""
-_NEVER = 10**6
-"""Threshold of collections of older objects while such a limit runs."""
-_MOST_PRESSURE, _FRESH = 8.0, 0.5
-"""Pressure at most, and the weight of the last call in it."""
+_YOUNG, _NEVER = 10**5, 10**6
+"""Thresholds of collections of young and of older objects while such a limit runs."""
+_MOST_PRESSURE, _LAST_CALLS = 8.0, 5
+"""Pressure at most, and the calls that it is the median of: one that another process interrupted is no pressure yet."""
 
 
 @dataclass(frozen=True)
@@ -50,6 +50,7 @@ class _Settings:
         self.lock = threading.Lock()
         self.running = 0
         self.pressure = 1.0
+        self.ratios = deque([1.0] * _LAST_CALLS, maxlen=_LAST_CALLS)
         self.interval = 0.0
         self.thresholds = gc.get_threshold()
 
@@ -57,36 +58,58 @@ class _Settings:
         with self.lock:
             if not self.running:
                 self.interval, self.thresholds = sys.getswitchinterval(), gc.get_threshold()
-                gc.set_threshold(self.thresholds[0], _NEVER, _NEVER)
+                gc.set_threshold(max(self.thresholds[0], _YOUNG) if self.thresholds[0] else 0, _NEVER, _NEVER)
                 sys.setswitchinterval(min(self.interval, _SWITCH))
             self.running += 1
 
     def leave(self, wall: float, own: float) -> None:
-        """``wall`` seconds have passed, of which the thread ran for ``own``."""
-        with self.lock:
-            ratio = min(_MOST_PRESSURE, max(1.0, wall / max(own, 1e-9)))
-            self.pressure += _FRESH * (ratio - self.pressure)
+        """``wall`` seconds have passed, of which the thread ran for ``own``.
+
+        Once the thresholds are as they were, the next object that is made sets off what waited: that is not to be one
+        of ours (a ``with`` makes some when it is left).
+        """
+        self.lock.acquire()
+        try:
+            self.ratios.append(min(_MOST_PRESSURE, max(1.0, wall / max(own, 1e-9))))
+            self.pressure = sorted(self.ratios)[_LAST_CALLS // 2]
             self.running -= 1
-            if self.running:
-                return
-            sys.setswitchinterval(self.interval)
-            gc.set_threshold(*self.thresholds)
+            if not self.running:
+                sys.setswitchinterval(self.interval)
+                gc.set_threshold(*self.thresholds)
+        finally:
+            self.lock.release()
 
 
 _settings = _Settings()
 
 
-@contextmanager
-def punctual(limit: float | None) -> Iterator[None]:
+class _Punctual:
+    """A block with the settings of a short limit."""
+
+    __slots__ = ("own", "wall")
+
+    def __enter__(self) -> None:
+        _settings.enter()
+        self.wall, self.own = time.perf_counter(), time.thread_time()
+
+    def __exit__(self, *_: object) -> None:
+        _settings.leave(time.perf_counter() - self.wall, time.thread_time() - self.own)
+
+
+_unchanged = nullcontext()
+
+
+def punctual(limit: float | None) -> AbstractContextManager[None]:
     """Keep what the process itself does between two polls of the clock short, while a limit of at most 0.25 s runs.
 
     - The interpreter changes threads after 20 µs in place of 5 ms (``sys.setswitchinterval``): numpy lets go of the
       interpreter in every operation on large arrays, and a thread of pure Python would then keep it for 5 ms each time.
       Such threads get their share all the same; one inside an extension that holds the interpreter's lock cannot be
       interrupted by anybody.
-    - Garbage collections of older objects, tens of milliseconds in a large program, wait until afterwards; those of
-      young ones go on, since what is put off there comes in one piece at the end. Who wants no pause between calls
-      either calls ``gc.freeze()`` once all is loaded, or turns collection off and collects between requests.
+    - Garbage collections wait until afterwards: of older objects, tens of milliseconds in a large program, and of young
+      ones, up to a millisecond where the cache has lost them, as long as these are fewer than 100,000. Who wants no
+      pause between calls either calls ``gc.freeze()`` once all is loaded, or turns collection off and collects between
+      requests.
 
     Both hold for the whole process, and are as they were when the last such limit ends.
 
@@ -95,15 +118,7 @@ def punctual(limit: float | None) -> Iterator[None]:
     limit
         Seconds; ``None`` and longer ones change nothing.
     """
-    if limit is None or limit > _PROMPT:
-        yield
-        return
-    _settings.enter()
-    wall, own = time.perf_counter(), time.thread_time()
-    try:
-        yield
-    finally:
-        _settings.leave(time.perf_counter() - wall, time.thread_time() - own)
+    return _unchanged if limit is None or limit > _PROMPT else _Punctual()
 
 
 def pressure() -> float:

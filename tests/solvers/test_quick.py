@@ -102,6 +102,22 @@ def test_settings_of_the_process_are_given_back() -> None:
     assert sys.getswitchinterval() == pytest.approx(interval)
 
 
+def test_no_garbage_is_collected_before_the_deadline() -> None:
+    runs: list[str] = []
+    watch = lambda phase, _: runs.append(phase)  # noqa: E731 - the same object is taken off again
+    gc.collect()
+    gc.callbacks.append(watch)
+    try:
+        with punctual(0.01):
+            kept = [[i] for i in range(5_000)]
+            inside = len(runs)
+        after = len(runs)
+    finally:
+        gc.callbacks.remove(watch)
+    assert len(kept) == 5_000
+    assert (inside, after) == (0, 0)
+
+
 def test_settings_are_given_back_by_the_last_of_several_threads() -> None:
     interval, usual = sys.getswitchinterval(), gc.get_threshold()
     inside, leave = threading.Barrier(3), threading.Event()
@@ -136,6 +152,9 @@ def test_pressure_is_what_waiting_makes_of_a_step() -> None:
             sum(range(20_000))
     quiet = pressure()
     assert quiet >= 1
+    with punctual(0.1):
+        time.sleep(0.02)
+    assert pressure() < 4  # one interruption is none
     for _ in range(8):
         with punctual(0.1):
             time.sleep(0.002)
