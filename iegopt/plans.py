@@ -14,12 +14,13 @@ __all__ = ["CostSplit", "NoPlan", "Plan", "StagePlan", "TransferPlan", "WeightsU
 T = TypeVar("T")
 
 
-def made(kind: type[T], /, **fields: Any) -> T:
-    """An instance of one of the frozen classes here with all of its fields: a third of the time of its own constructor,
-    which sets each through ``object.__setattr__``. A deadline of a millisecond has a hundred of them to make.
+def made(kind: type[T], fields: dict[str, Any]) -> T:
+    """An instance of one of the frozen classes here with all of its fields, of which the dict becomes a part: a quarter
+    of the time of its own constructor, which sets each through ``object.__setattr__``. A deadline of a millisecond has
+    a hundred of them to make.
     """
     new = object.__new__(kind)
-    new.__dict__.update(fields)
+    object.__setattr__(new, "__dict__", fields)
     return new
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import random
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -24,9 +23,8 @@ from iegopt.plans import CostSplit, Plan, StagePlan, TransferPlan
 from iegopt.problem.decode import decode
 from iegopt.solvers.clock import Clock
 from iegopt.solvers.evaluate import feasible, objective
-from iegopt.solvers.exact import compiled
 from iegopt.solvers.result import Result, Status
-from iegopt.solvers.search.best_fit import Board, Neighbours, best_fit
+from iegopt.solvers.search.best_fit import Board, best_fit, neighbours
 from iegopt.spec.load import load_cluster, load_request
 from iegopt.spec.request import RequestSpec
 from iegopt.spec.stage import Parallelism, Precision, StageSpec
@@ -127,7 +125,7 @@ def test_rows_are_the_cost_models(seed: int) -> None:
         rows = rates.rows(stages)
         for v, stage in enumerate(stages):
             for k, kind in enumerate(kinds):
-                check_row(stage, kind, rows.seconds[v, k], rows.terms[:, v, k], rows.held[v])
+                check_row(stage, kind, rows.seconds[v, k], rows.terms[v, :, k], rows.held[v])
 
 
 def check_row(stage: StageSpec, kind: tuple[DeviceClass, int, bool], seconds: float, terms: Any, held: float) -> None:
@@ -151,50 +149,61 @@ def check_row(stage: StageSpec, kind: tuple[DeviceClass, int, bool], seconds: fl
 
 
 def test_best_fit_goes_by_price_room_and_neighbours() -> None:
-    links = np.zeros((3, 2, 3))
-    links[:, 1, :] = 1.0 - np.eye(3)
-    one = np.arange(3)
-    board = Board(links, one, one, np.ones(3, dtype=np.int64))
-    edges = Neighbours.of(2, np.array([[0, 1]]), np.array([5.0]), 1.0)
-    cost, need = np.array([[1.0, 3.0, np.inf], [9.0, 7.0, 2.0]]), np.ones((2, 3))
+    apart = [[0.0, 1.0, 1.0], [1.0, 0.0, 1.0], [1.0, 1.0, 0.0]]
+    zero, one = [[0.0] * 3] * 3, [1.0] * 3
+    board = Board(zero, apart, [[0], [1], [2]], [0, 1, 2], [[0], [1], [2]], one, one)
+    edges = neighbours(2, [(0, 1)], [5.0], 1.0)
+    offers = [{0: (1.0, 1.0), 1: (3.0, 1.0)}, {0: (9.0, 1.0), 1: (7.0, 1.0), 2: (2.0, 1.0)}]
+    slas = [np.inf, np.inf]
     for free, order, expected in (
         ([2.0, 2.0, 2.0], (0, 1), [0, 2]),  # 2 + 5 of transfer ties with 7 + 5 nowhere: 7 in all beats 9
         ([2.0, 2.0, 0.0], (0, 1), [0, 0]),
         ([0.0, 2.0, 0.0], (1, 0), [1, 1]),
     ):
-        place = best_fit(board, cost, need, edges, np.array(free), order, Clock(1.0))
-        assert place is not None
-        assert place.tolist() == expected
-    assert best_fit(board, cost, need, edges, np.array([0.0, 1.0, 0.0]), (0, 1), Clock(1.0)) is None
+        assert best_fit(board, offers, slas, edges, [*free], order, Clock(1.0)) == expected
+    assert best_fit(board, offers, slas, edges, [0.0, 1.0, 0.0], (0, 1), Clock(1.0)) is None
+    assert best_fit(board, offers, slas, edges, [2.0, 2.0, 2.0], (0, 1), Clock(0.0)) is None
+    assert best_fit(board, offers, [np.inf, 6.0], edges, [1.0, 1.0, 0.0], (0, 1), Clock(1.0)) is None
 
 
-def test_the_compiled_loop_places_alike(monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("numba", reason="the extra 'fast' is not installed")
-    from iegopt.solvers.search.fit_kernel import fit
-
-    rng = np.random.default_rng(0)
-    for _ in range(60):
-        V, m = int(rng.integers(1, 12)), int(rng.integers(1, 9))
-        width = rng.integers(1, 3, m)
-        start = np.cumsum(width) - width
-        devices = np.concatenate([rng.choice(6, k, replace=False) for k in width])
-        board = Board(rng.random((m, 2, m)), start, devices, width)
-        pairs = [(u, v) for v in range(V) for u in range(v) if rng.random() < 0.3]
-        ends = np.array(pairs, dtype=np.int64).reshape(-1, 2)
-        edges = Neighbours.of(V, ends, rng.random(len(ends)), 0.7)
-        cost, need = np.where(rng.random((V, m)) < 0.2, np.inf, rng.random((V, m))), rng.random((V, m))
-        free, order = rng.random(6) * 3, rng.permutation(V).tolist()
-        places, left = [], []
-        for kernels in (None, SimpleNamespace(fit=fit)):
-            monkeypatch.setattr("iegopt.solvers.search.best_fit.kernels", lambda kernels=kernels: kernels)
-            left.append(free.copy())
-            places.append(best_fit(board, cost, need, edges, left[-1], order, Clock(10.0)))
-        if places[0] is None or places[1] is None:
-            assert places[0] is places[1]
-        else:
-            assert places[0].tolist() == places[1].tolist()
-            assert left[0].tolist() == left[1].tolist()
-    assert compiled.kernels() is None or compiled.kernels().fit is fit  # type: ignore[union-attr]
+@pytest.mark.parametrize("seed", range(60))
+def test_best_fit_leaves_no_cheaper_site_out(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    V, m, kinds = int(rng.integers(1, 12)), int(rng.integers(1, 9)), 3
+    kind, factor, load = rng.integers(0, kinds, m), rng.random(m) + 0.1, 1.0 + rng.random(m)
+    factor[rng.random(m) < 0.1] = np.inf
+    devices = [rng.choice(6, int(rng.integers(1, 3)), replace=False).tolist() for _ in range(m)]
+    latency, rate = rng.random((2, m, m)) * (1.0 - np.eye(m))
+    ranked = [sorted(np.flatnonzero(kind == k).tolist(), key=lambda p: float(factor[p])) for k in range(kinds)]
+    board = Board(latency.tolist(), rate.tolist(), devices, kind.tolist(), ranked, factor.tolist(), load.tolist())
+    ends = [(u, v) for v in range(V) for u in range(v) if rng.random() < 0.3]
+    sizes, slas = rng.random(len(ends)).tolist(), (rng.random(V) * 2.0).tolist()
+    offers = [{k: (float(rng.random()), float(rng.random())) for k in range(kinds) if rng.random() < 0.8}
+              for _ in range(V)]  # fmt: skip
+    free, order = (rng.random(6) * 3).tolist(), rng.permutation(V).tolist()
+    left, place = [*free], [-1] * V
+    for v in order:
+        costs = {}
+        for p in range(m):
+            t0, each = offers[v].get(int(kind[p]), (np.inf, 0.0))
+            moved = sum(
+                0.7 * (latency[place[w], p] + size * rate[place[w], p])
+                for ab, size in zip(ends, sizes, strict=True)
+                for u, w in (ab, ab[::-1])
+                if u == v and place[w] >= 0
+            )
+            if t0 * factor[p] < np.inf and t0 * load[p] <= slas[v] and all(left[d] >= each for d in devices[p]):
+                costs[p] = t0 * factor[p] + moved
+        if not costs:
+            place = []
+            break
+        place[v] = min(costs, key=costs.__getitem__)
+        for d in devices[place[v]]:
+            left[d] -= offers[v][int(kind[place[v]])][1]
+    found = best_fit(board, offers, slas, neighbours(V, ends, sizes, 0.7), free, order, Clock(10.0))
+    assert found == (place or None)
+    if place:
+        assert free == left
 
 
 def test_where_the_time_is_short_the_first_plan_is_the_answer(

@@ -42,7 +42,7 @@ class Rows:
     ----------
     seconds (V, K)
         T0; infinite where a kind does not run a stage.
-    terms (4, V, K)
+    terms (V, 4, K)
         Seconds by what bounds them, as in ``BOTTLENECKS``.
     held (V,)
         Bytes over the whole site: working memory and KV cache.
@@ -70,33 +70,32 @@ class KindRates:
             self._number.clear()
             self._rates.clear()
         want, known = self._want, self._number
-        work, wants, others = [], [], []
+        figures, wants = [], []
         for stage in stages:
             usual, compute, memory, io = KINDS[stage.type], stage.compute, stage.memory, stage.io
             flops, traffic, vram, shape = compute.flops, memory.traffic, memory.vram, stage.parallelism
             types = stage.device_types or usual.device_types
-            key = (
-                compute.precision, types, *((shape.strategy, shape.degree, shape.efficiency) if shape else ())
-            )  # fmt: skip
+            key: _Want = (compute.precision, types)
+            if shape is not None:
+                key = (*key, shape.strategy, shape.degree, shape.efficiency)
             number = known.get(key)
             wants.append(want(key, stage, types) if number is None else number)
-            work.append((
+            figures.append((
                 usual.flops if flops is None else flops,
                 usual.traffic if traffic is None else traffic,
                 usual.io if io is None else io.bytes,
+                stage.fixed_time,
+                (usual.vram if vram is None else vram) + (memory.kv_cache_size or 0),
             ))  # fmt: skip
-            others.append((stage.fixed_time, (usual.vram if vram is None else vram) + (memory.kv_cache_size or 0)))
         rates = self._stacked[wants] if self._number else self._stacked
-        amount = np.array(work, dtype=np.float64).reshape(-1, 3, 1)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            raw = np.where(amount > 0.0, amount / rates, 0.0)
-        terms = np.empty((4, *raw.shape[::2]))
-        terms[:3] = np.moveaxis(raw, 1, 0)
-        more = np.array(others, dtype=np.float64).reshape(-1, 2)
-        terms[3] = more[:, :1]
-        seconds = terms[:3].max(axis=0) + terms[3]
+        amount = np.array(figures, dtype=np.float64).reshape(-1, 5, 1)
+        terms = np.zeros((len(figures), 4, len(self._kinds)))
+        with np.errstate(divide="ignore"):
+            np.divide(amount[:, :3], rates, out=terms[:, :3], where=amount[:, :3] > 0.0)
+        terms[:, 3] = amount[:, 3]
+        seconds = terms[:, :3].max(axis=1) + amount[:, 3]
         seconds[np.isnan(rates[:, 0])] = math.inf
-        return Rows(seconds, terms, np.ceil(more[:, 1]))
+        return Rows(seconds, terms, np.ceil(amount[:, 4, 0]))
 
     @staticmethod
     def supports(stage: StageSpec) -> bool:

@@ -42,7 +42,7 @@ def check_limits(spec: GraphSpec, limits: DagConstraints, cards: Cards) -> None:
     LimitError
         Naming the limit, what the graph needs, and what is allowed.
     """
-    tools = sum(stage.type is StageKind.TOOL for stage in spec.stages)
+    tools = [stage.type for stage in spec.stages].count(StageKind.TOOL)
     with_model = [stage for stage in spec.stages if stage.model is not None]
     _generate_with_decoders(with_model, cards)
     _within_context(with_model, cards)
@@ -87,13 +87,15 @@ def depth(spec: GraphSpec) -> int:
     """Stages on the longest path from the first prefill (any stage, without one) to an output (any stage, likewise)."""
     start = next((i for i in spec.topological_order() if _is_prefill(spec.stages[i])), None)
     longest = _longest(spec, [1] * len(spec.stages), start)
-    outputs = [n for n, stage in zip(longest, spec.stages, strict=True) if stage.type is StageKind.OUTPUT]
+    kinds, output = [stage.type for stage in spec.stages], StageKind.OUTPUT
+    outputs = [n for n, kind in zip(longest, kinds, strict=True) if kind is output]
     return max(0, *outputs) if outputs else max(longest)
 
 
 def rounds(spec: GraphSpec) -> int:
     """Re-prefills on the path that has the most."""
-    counted = [int(stage.type is StageKind.RE_PREFILL) for stage in spec.stages]
+    again = StageKind.RE_PREFILL
+    counted = [int(stage.type is again) for stage in spec.stages]
     return max(_longest(spec, counted, None)) if any(counted) else 0
 
 
@@ -141,7 +143,8 @@ def _longest(spec: GraphSpec, weight: Sequence[int], start: int | None) -> list[
         so_far = longest[i]
         if so_far >= 0:
             for j in successors[i]:
-                longest[j] = max(longest[j], so_far + weight[j])
+                if so_far + weight[j] > longest[j]:
+                    longest[j] = so_far + weight[j]
     return longest
 
 

@@ -8,9 +8,9 @@ millisecond where stages and cards are few.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
-import numpy.typing as npt
 
 from iegopt.cost.rows import KindRates
 from iegopt.cost.weights import CostWeights, weights_for
@@ -23,15 +23,12 @@ from iegopt.problem.compile_edges import buffers, wire_bytes
 from iegopt.problem.sites import SiteTable
 from iegopt.problem.stage_options import Block
 from iegopt.solvers.clock import Clock
-from iegopt.solvers.search.best_fit import Neighbours, best_fit
+from iegopt.solvers.search.best_fit import Board, Offers, best_fit, neighbours
 from iegopt.spec.graph import GraphSpec
 from iegopt.spec.request import MemoryAccounting, Objective, RequestSpec
 from iegopt.spec.stage import StageSpec
 
 __all__ = ["FirstPlans"]
-
-Ints = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
 
 
 class FirstPlans:
@@ -60,11 +57,11 @@ class FirstPlans:
             return None
         weights = weights_for(request.sla_class, request.weights, request.objective)
         facts = _facts(sites, graph, request)
-        load = cluster.state.site_load(sites.table.topology)
-        place = _placed(sites, graph, facts, weights, load, clock)
+        board = sites.board(cluster.state.site_load(sites.table.topology), weights)
+        place = _placed(sites, board, graph, facts, weights, clock)
         if place is None or clock.left <= 0.0:
             return None
-        return told(sites, graph, request, facts, place, load, weights, clock)
+        return told(sites, graph, request, facts, place, board.load, weights, clock)
 
     def _over(self, cluster: CompiledCluster, sizes: set[int]) -> Promising | None:
         """The promising sites for these gang sizes; ``None`` where none are at hand."""
@@ -93,29 +90,27 @@ def _facts(sites: Promising, graph: GraphSpec, request: RequestSpec) -> Facts:
     plain = [v for v, stage in enumerate(stages) if sites.rates.supports(stage)]
     all_plain = len(plain) == len(stages)
     rows = sites.rates.rows(stages if all_plain else [stages[v] for v in plain])
-    weights = np.zeros((len(stages), kinds))
     blocks: dict[tuple[int, int], Block] = {}
     if all_plain:
         seconds, terms, held = rows.seconds, rows.terms, np.repeat(rows.held[:, None], kinds, axis=1)
     else:
-        seconds, terms = np.full((len(stages), kinds), math.inf), np.zeros((4, len(stages), kinds))
+        seconds, terms = np.full((len(stages), kinds), math.inf), np.zeros((len(stages), 4, kinds))
         held = np.zeros((len(stages), kinds))
-        seconds[plain], terms[:, plain], held[plain] = rows.seconds, rows.terms, rows.held[:, None]
+        seconds[plain], terms[plain], held[plain] = rows.seconds, rows.terms, rows.held[:, None]
         for v in sorted(set(range(len(stages))) - set(plain)):
             for kind, block in _quickest(sites, stages[v], request).items():
                 blocks[v, kind] = block
                 seconds[v, kind] = block.cost.t0 + block.load_time
-                held[v, kind] = math.ceil(block.cost.memory_bytes + block.cost.kv_bytes)
-                weights[v, kind] = math.ceil(block.weight_bytes)
+                held[v, kind] = math.ceil(block.cost.memory_bytes + block.cost.kv_bytes) + math.ceil(block.weight_bytes)
     index = {stage.id: v for v, stage in enumerate(stages)}
-    ends = np.array([(index[edge.source], index[edge.target]) for edge in graph.edges], dtype=np.int64).reshape(-1, 2)
+    ends = [(index[edge.source], index[edge.target]) for edge in graph.edges]
     kv = request.kv_transfer_config or sites.cluster.spec.kv_transfer_config
     if kv is None:
         sizes = [float(edge.bytes) for edge in graph.edges]
     else:
         sizes = [wire_bytes(edge, stages[index[edge.source]], kv) for edge in graph.edges]
         held += np.array(buffers(graph, sizes, kv))[:, None]
-    return Facts(seconds, terms, held, weights, blocks, ends, np.array(sizes))
+    return Facts(seconds, terms, held, blocks, ends, sizes)
 
 
 def _quickest(sites: Promising, stage: StageSpec, request: RequestSpec) -> dict[int, Block]:
@@ -130,21 +125,31 @@ def _quickest(sites: Promising, stage: StageSpec, request: RequestSpec) -> dict[
 
 
 def _placed(
-    sites: Promising, graph: GraphSpec, facts: Facts, weights: CostWeights, load: Floats, clock: Clock
-) -> Ints | None:
-    """(V,) the place of every stage: in the order of the graph, else the largest first."""
-    cluster, kind = sites.cluster, sites.kind
-    t0 = facts.seconds.take(kind, axis=1)
-    cost = t0 * (weights.alpha + weights.beta * load + weights.gamma * sites.price / cluster.reference_price)
+    sites: Promising, board: Board, graph: GraphSpec, facts: Facts, weights: CostWeights, clock: Clock
+) -> list[int] | None:
+    """The place of every stage: in the order of the graph, else the largest first."""
+    offers = _offers(sites, facts)
     slas = [math.inf if stage.latency_sla is None else stage.latency_sla for stage in graph.stages]
-    usable = t0 * load <= np.array(slas)[:, None]
-    usable &= np.isfinite(load) & np.isfinite(t0)
-    cost[~usable] = np.inf
-    need = (facts.held + facts.weights).take(kind, axis=1) / sites.board.width
-    edges = Neighbours.of(len(graph.stages), facts.ends, facts.sizes, weights.lambda_)
+    edges = neighbours(len(offers), facts.ends, facts.sizes, weights.lambda_)
     for largest_first in (False, True):
-        order = (-need.min(axis=1)).argsort(kind="stable").tolist() if largest_first else graph.topological_order()
-        place = best_fit(sites.board, cost, need, edges, cluster.state.free.astype(np.float64), order, clock)
+        order = _largest_first(offers) if largest_first else graph.topological_order()
+        place = best_fit(board, offers, slas, edges, sites.free, order, clock)
         if place is not None or clock.left <= 0.0:
             return place
     return None
+
+
+def _offers(sites: Promising, facts: Facts) -> list[dict[int, tuple[float, float]]]:
+    """Of every stage: the kinds that run it, with T0 and bytes on each device."""
+    stage, kind = np.isfinite(facts.seconds).nonzero()
+    each = facts.held[stage, kind] / sites.degree[kind]
+    offers: list[dict[int, tuple[float, float]]] = [{} for _ in facts.seconds]
+    rows = zip(stage.tolist(), kind.tolist(), facts.seconds[stage, kind].tolist(), each.tolist(), strict=True)
+    for v, k, t0, size in rows:
+        offers[v][k] = t0, size
+    return offers
+
+
+def _largest_first(offers: Sequence[Offers]) -> list[int]:
+    least = [min((size for _, size in offer.values()), default=0.0) for offer in offers]
+    return sorted(range(len(offers)), key=lambda v: -least[v])

@@ -5,31 +5,24 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-import numpy.typing as npt
 
 from iegopt.cost.rows import BOTTLENECKS
 from iegopt.cost.transfer import exposed_seconds
 from iegopt.cost.weights import CostWeights, dollars
 from iegopt.planner.promising import Facts, Promising
 from iegopt.plans import CostSplit, Plan, StagePlan, TransferPlan, made
-from iegopt.problem.decode import SAME_SITE
 from iegopt.problem.plan_of import plan_of
-from iegopt.problem.topology import WAN
 from iegopt.solvers.clock import Clock
 from iegopt.solvers.result import Status
-from iegopt.spec.cluster import LEVELS
 from iegopt.spec.graph import GraphSpec
 from iegopt.spec.request import RequestSpec
 
 __all__ = ["told"]
 
-Ints = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
-
 
 def told(
-    sites: Promising, graph: GraphSpec, request: RequestSpec, facts: Facts, place: Ints, load: Floats,
-    weights: CostWeights, clock: Clock,
+    sites: Promising, graph: GraphSpec, request: RequestSpec, facts: Facts, place: Sequence[int],
+    load: Sequence[float], weights: CostWeights, clock: Clock,
 ) -> Plan:  # fmt: skip
     """The plan, every stage as soon as it can start.
 
@@ -38,8 +31,9 @@ def told(
     place (V,), load (m,)
         Site of every stage among the promising ones, and T/T0 of these.
     """
-    t0 = facts.seconds[np.arange(len(place)), sites.kind[place]]
-    times: list[float] = (t0 * load[place]).tolist()
+    chosen = np.arange(len(place)), sites.kind[place]
+    t0: list[float] = facts.seconds[chosen].tolist()
+    times = [own * load[p] for own, p in zip(t0, place, strict=True)]
     transfers = _transfers(sites, graph, request, facts, place, t0, weights.lambda_)
     start = _starts(graph, facts, times, transfers)
     stages = _stages(sites, graph, facts, place, t0, times, start)
@@ -52,52 +46,35 @@ def told(
 
 
 def _transfers(
-    sites: Promising, graph: GraphSpec, request: RequestSpec, facts: Facts, place: Ints, t0: Floats, weight: float
-) -> tuple[TransferPlan, ...]:
-    a, b = place[facts.ends[:, 0]], place[facts.ends[:, 1]]
-    links = sites.board.links
-    latency, rate = links[a, 0, b], links[a, 1, b]
-    raw: list[float] = np.where(a == b, 0.0, latency + facts.sizes * rate).tolist()
-    exposed = _exposed(sites, graph, request, facts, place, t0, raw)
-    group = sites.table.topology.group
-    meet = (group[:, a] == group[:, b]) & (group[:, a] >= 0)
-    level = np.where(meet.any(axis=0), meet.argmax(axis=0), WAN)
-    level[a == b] = -1
-    return tuple(
-        made(
-            TransferPlan, source=edge.source, target=edge.target, kind=str(edge.kind),
-            path=SAME_SITE if at < 0 else LEVELS[at], bytes=size, raw=seconds, exposed=left, cost=weight * left,
-        )
-        for edge, at, size, seconds, left in zip(
-            graph.edges, level.tolist(), facts.sizes.tolist(), raw, exposed, strict=True
-        )
-    )  # fmt: skip
-
-
-def _exposed(
-    sites: Promising, graph: GraphSpec, request: RequestSpec, facts: Facts, place: Ints, t0: Floats,
-    raw: Sequence[float],
-) -> list[float]:  # fmt: skip
-    """Seconds of every transfer that its producer does not hide."""
+    sites: Promising, graph: GraphSpec, request: RequestSpec, facts: Facts, place: Sequence[int], t0: Sequence[float],
+    weight: float,
+) -> tuple[TransferPlan, ...]:  # fmt: skip
     kv = request.kv_transfer_config or sites.cluster.spec.kv_transfer_config
-    exposed = list(raw)
-    if kv is None:
-        return exposed
-    ends, sizes, links = facts.ends.tolist(), facts.sizes.tolist(), sites.board.links
-    for e, edge in enumerate(graph.edges):
-        u, v = ends[e]
-        latency, rate = links[place[u], :, place[v]].tolist()
-        if edge.kv and place[u] != place[v] and rate > 0.0:
-            block = facts.blocks.get((u, int(sites.kind[place[u]])))
-            producer = float(t0[u]) if block is None else block.cost.t0
-            exposed[e] = exposed_seconds(sizes[e], latency, 1.0 / rate, producer, kv)
-    return exposed
+    latency, rate, path = sites.latency, sites.rate, sites.path
+    found = []
+    for edge, (u, v), size in zip(graph.edges, facts.ends, facts.sizes, strict=True):
+        a, b = place[u], place[v]
+        raw = left = latency[a][b] + size * rate[a][b]
+        if kv is not None and edge.kv and rate[a][b] > 0.0:
+            block = facts.blocks.get((u, int(sites.kind[a])))
+            producer = t0[u] if block is None else block.cost.t0
+            left = exposed_seconds(size, latency[a][b], 1.0 / rate[a][b], producer, kv)
+        found.append(
+            made(
+                TransferPlan,
+                {
+                    "source": edge.source, "target": edge.target, "kind": str(edge.kind), "path": path[a][b],
+                    "bytes": size, "raw": raw, "exposed": left, "cost": weight * left,
+                },
+            )
+        )  # fmt: skip
+    return tuple(found)
 
 
 def _starts(graph: GraphSpec, facts: Facts, times: Sequence[float], transfers: Sequence[TransferPlan]) -> list[float]:
     """The earliest start of every stage along the graph."""
     into: list[list[tuple[int, float]]] = [[] for _ in times]
-    for (u, v), moved in zip(facts.ends.tolist(), transfers, strict=True):
+    for (u, v), moved in zip(facts.ends, transfers, strict=True):
         into[v].append((u, moved.exposed))
     start = [0.0] * len(times)
     for v in graph.topological_order():
@@ -107,46 +84,46 @@ def _starts(graph: GraphSpec, facts: Facts, times: Sequence[float], transfers: S
 
 
 def _stages(
-    sites: Promising, graph: GraphSpec, facts: Facts, place: Ints, t0: Floats, times: Sequence[float],
-    start: Sequence[float],
+    sites: Promising, graph: GraphSpec, facts: Facts, place: Sequence[int], t0: Sequence[float],
+    times: Sequence[float], start: Sequence[float],
 ) -> tuple[StagePlan, ...]:  # fmt: skip
-    cluster, table, topology = sites.cluster, sites.table, sites.table.topology
-    kinds, every = sites.kind[place], np.arange(len(place))
-    money = t0 * sites.price[place] / cluster.reference_price
-    bound_by = facts.terms[:, every, kinds].argmax(axis=0)
-    held = (facts.held + facts.weights)[every, kinds]
-    free = topology.tightest(cluster.state.free)[place] * topology.width[place]
-    price = cluster.reference_price
+    table, prices, free, reference = sites.table, sites.prices, sites.free, sites.cluster.reference_price
+    every, kinds = np.arange(len(place)), sites.kind[place]
+    bound_by: list[int] = facts.terms[every, :, kinds].argmax(axis=1).tolist()
+    held: list[float] = facts.held[every, kinds].tolist()
     found = []
-    rows = zip(
-        graph.stages, place.tolist(), kinds.tolist(), t0.tolist(), times, money.tolist(), bound_by.tolist(),
-        held.tolist(), free.tolist(), start, strict=True,
-    )  # fmt: skip
-    for v, (spec, site, kind, own, time, spent, term, memory, room, begin) in enumerate(rows):
+    rows = zip(graph.stages, place, kinds.tolist(), t0, times, bound_by, held, start, strict=True)
+    for v, (spec, site, kind, own, time, term, memory, begin) in enumerate(rows):
         block = facts.blocks.get((v, kind))
         candidate = None if block is None else block.candidate
-        precision = spec.compute.precision
+        variant = None if candidate is None else candidate.variant
+        precision, devices = spec.compute.precision, sites.devices[site]
+        money = own * prices[site] / reference
+        room = min([free[d] for d in devices]) * len(devices)
+        cost = {"L": own, "T": time, "M": money, "D": 0.0, "dollars": dollars(reference, money)}
         found.append(
             made(
                 StagePlan,
-                id=spec.id,
-                kind=str(spec.type),
-                site=topology.sites[site],
-                devices=sites.members[site],
-                device_model=table.kinds[kind][0].model,
-                variant=candidate.name if candidate is not None else str(precision) if precision else "default",
-                artifact=candidate.variant.artifact_path if candidate is not None and candidate.variant else None,
-                t0=own,
-                time=time,
-                load_time=0.0 if block is None else block.load_time,
-                bottleneck=BOTTLENECKS[term] if block is None else block.cost.bottleneck,
-                time_source="roofline" if block is None else block.cost.source,
-                start=begin,
-                finish=begin + time,
-                memory=int(memory),
-                capacity_ratio=memory / room if room else 0.0,
-                sla=spec.latency_sla,
-                cost=made(CostSplit, L=own, T=time, M=spent, D=0.0, dollars=dollars(price, spent)),
+                {
+                    "id": spec.id,
+                    "kind": str(spec.type),
+                    "site": table.topology.sites[site],
+                    "devices": sites.members[site],
+                    "device_model": table.kinds[kind][0].model,
+                    "variant": candidate.name if candidate is not None else str(precision) if precision else "default",
+                    "artifact": None if variant is None else variant.artifact_path,
+                    "t0": own,
+                    "time": time,
+                    "load_time": 0.0 if block is None else block.load_time,
+                    "bottleneck": BOTTLENECKS[term] if block is None else block.cost.bottleneck,
+                    "time_source": "roofline" if block is None else block.cost.source,
+                    "start": begin,
+                    "finish": begin + time,
+                    "memory": int(memory),
+                    "capacity_ratio": memory / room if room else 0.0,
+                    "sla": spec.latency_sla,
+                    "cost": made(CostSplit, cost),
+                },
             )
         )
     return tuple(found)

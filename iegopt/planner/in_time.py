@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import time
 
 from iegopt.explain.nearby import nearby
 from iegopt.planner.first import FirstPlans
+from iegopt.planner.pace import Pace
 from iegopt.plans import Plan
 from iegopt.problem.cluster import CompiledCluster
 from iegopt.problem.compile import Compiled, can_focus, compile_graph
@@ -26,21 +28,12 @@ __all__ = ["InTime"]
 
 _PART_FIRST = 2.0
 """Multiple of what the whole cluster needs, below which the promising sites come first."""
-_ANSWER, _FIRST_PACE, _QUICKEST_PACE, _SLOWEST_PACE, _FORGET = 5e-5, 3e-5, 2.5e-5, 1e-4, 0.9
-"""Seconds to decode and verify a plan, more per stage before any was measured, at least and at most, and what is left
-of a pace after a quicker plan."""
-_PART_LEAST, _PART_STAGE = 2e-4, 4e-5
+_PART_LEAST, _PART_STAGE = 4e-4, 5e-5
 """Seconds from which a solve over the promising sites may come to something: at least, and more per stage."""
-_FIRST, _FIRST_CHECK = 1.2e-4, 5e-5
-"""Seconds of a first plan at least; of these, the part of telling and verifying it."""
-_CHECK_LEAST, _CHECK_PACE, _SLOWEST_CHECK = 3e-5, 6e-6, 4e-5
-"""Seconds to verify it, more per stage at least, and at most."""
-_FRESH = 0.2
-"""Weight of the last of these in what is expected of the next."""
-_WITH_TELLING, _WITH_ALL = 1.7, 2.3
-"""Multiples of that to tell it, too, and to cost and place it before."""
-_GRACE = 1.5e-4
+_GRACE = 3.5e-4
 """Seconds by which a first plan may be late, where there would be none."""
+_TELLING = 0.4
+"""Part of making a first plan that comes after the last look at the clock."""
 _SOLVE_NEEDS = 5e-4
 """Seconds from which a solve over all sites may come to something."""
 _WORTH_A_TRY = 0.3
@@ -53,14 +46,16 @@ class InTime:
     def __init__(self) -> None:
         # Prices of the last solve that had any: what memory is worth hardly changes from one request to the next.
         self._multipliers: Multipliers | None = None
-        self._pace = _FIRST_PACE
-        self._check_pace = _CHECK_PACE
+        self._answers = Pace(least=1e-4, each=2.5e-5, fresh=0.1)
+        self._firsts = Pace(least=2e-4, each=8e-6)
+        self._checks = Pace(least=6e-5, each=5.5e-6)
         self._first = FirstPlans()
 
     def for_another(self) -> InTime:
         """The same for a planner of a like cluster, which learns on its own."""
-        other = copy.copy(self)
-        other._first = FirstPlans()
+        other = InTime()
+        other._multipliers = self._multipliers
+        other._answers, other._firsts, other._checks = map(copy.copy, (self._answers, self._firsts, self._checks))
         return other
 
     def prepare(self, cluster: CompiledCluster) -> None:
@@ -72,13 +67,11 @@ class InTime:
 
         No seconds: there was no answer.
         """
-        pace = (seconds - _ANSWER) / stages
-        self._pace = min(_SLOWEST_PACE, max(pace, _QUICKEST_PACE, _FORGET * self._pace))
+        self._answers.learn_slowest(seconds, stages)
 
     def learn_check(self, seconds: float, stages: int) -> None:
         """Let the seconds that verifying a first plan took count for what the next one's will take."""
-        pace = self._check_pace + _FRESH * ((seconds - _CHECK_LEAST) / stages - self._check_pace)
-        self._check_pace = min(_SLOWEST_CHECK, max(pace, _CHECK_PACE))
+        self._checks.learn(seconds, stages)
 
     def first(
         self, cluster: CompiledCluster, request: RequestSpec, graph: GraphSpec, solver: str, clock: Clock
@@ -86,17 +79,23 @@ class InTime:
         """A first plan, yet to be verified, where the time is too short to wait for others."""
         if solver != "auto" or self._ready(graph, clock).left >= _PART_FIRST * _whole_seconds(cluster, graph):
             return None
-        pace = self._check_pace * len(graph.stages)
-        if clock.left + _GRACE < pressure() * (_FIRST + _WITH_ALL * pace):
-            # Else a burst of slow ones would be the last that is measured.
-            self.learn_check(_CHECK_LEAST, len(graph.stages))
+        stages = len(graph.stages)
+        make, check = pressure() * self._firsts.seconds(stages), pressure() * self._checks.seconds(stages)
+        if clock.left + _GRACE < make + check:
+            self._firsts.forget()
+            self._checks.forget()
             return None
-        check = pressure() * (_FIRST_CHECK + _WITH_TELLING * pace) - _GRACE
-        return self._first.plan(cluster, graph, request, Clock(clock.limit - check, clock.start))
+        begun = time.thread_time()
+        end = clock.limit + _GRACE - check - _TELLING * make
+        plan = self._first.plan(cluster, graph, request, Clock(end, clock.start))
+        seconds = time.thread_time() - begun
+        if plan is not None or seconds > make:
+            self._firsts.learn(seconds, stages)
+        return plan
 
     def _ready(self, graph: GraphSpec, clock: Clock) -> Clock:
         """The clock less what is needed to decode and verify a plan."""
-        return Clock(clock.limit - pressure() * (_ANSWER + self._pace * len(graph.stages)), clock.start)
+        return Clock(clock.limit - pressure() * self._answers.seconds(len(graph.stages)), clock.start)
 
     def solve(
         self, cluster: CompiledCluster, request: RequestSpec, graph: GraphSpec, solver: str, params: Params,

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
 
 from iegopt.cost.rows import KindRates
+from iegopt.cost.weights import CostWeights
 from iegopt.problem.cluster import CompiledCluster
+from iegopt.problem.decode import SAME_SITE
 from iegopt.problem.sites import SiteTable
 from iegopt.problem.stage_options import Block
+from iegopt.problem.topology import WAN, Topology
 from iegopt.problem.transfer import kept_links
 from iegopt.solvers.search.best_fit import Board
+from iegopt.spec.cluster import LEVELS
 
 __all__ = ["Facts", "Promising"]
 
@@ -27,18 +32,30 @@ class Promising:
 
     Attributes
     ----------
-    kind (m,), price (m,)
+    latency, rate, path (m, m)
+        Of every two sites: seconds, and seconds per byte of the whole transfer, 0 within a site; level of the link.
+    kind (m,), prices (m,)
         Index into ``table.kinds``, and $/h.
+    degree (K,), spans
+        Per kind the devices of a site, and where its sites begin and end among all of them, kind after kind.
+    device (n,), devices
+        The cluster's devices that these sites have, and per site its own by their number among these.
     members
         Per site the ids of its devices.
     """
 
     cluster: CompiledCluster
     table: SiteTable
-    board: Board
     rates: KindRates
+    latency: Sequence[Sequence[float]]
+    rate: Sequence[Sequence[float]]
+    path: Sequence[Sequence[str]]
     kind: Ints
-    price: Floats
+    prices: Sequence[float]
+    degree: Ints
+    spans: Sequence[tuple[int, int]]
+    device: Ints
+    devices: Sequence[Sequence[int]]
     members: tuple[tuple[str, ...], ...]
 
     @classmethod
@@ -51,9 +68,48 @@ class Promising:
         kind = np.empty(topology.S, dtype=np.int64)
         for k, sites in enumerate(table.of_kind):
             kind[sites] = k
-        board = Board(links, topology.device_ptr[:-1], topology.device_index, topology.width)
-        members = tuple(tuple(topology.devices[d] for d in topology.devices_of(s)) for s in range(topology.S))
-        return cls(cluster, table, board, rates, kind, cluster.state.site_price(topology), members)
+        device, number = np.unique(topology.device_index, return_inverse=True)
+        return cls(
+            cluster=cluster,
+            table=table,
+            rates=rates,
+            latency=links[:, 0].tolist(),
+            rate=links[:, 1].tolist(),
+            path=_paths(topology),
+            kind=kind,
+            prices=cluster.state.site_price(topology).tolist(),
+            degree=np.array([size for _, size, _ in table.kinds]),
+            spans=tuple(pairwise([0, *np.cumsum([len(sites) for sites in table.of_kind]).tolist()])),
+            device=device,
+            devices=tuple(tuple(number[a:b].tolist()) for a, b in pairwise(topology.device_ptr.tolist())),
+            members=tuple(tuple(topology.devices[d] for d in topology.devices_of(s)) for s in range(topology.S)),
+        )
+
+    @property
+    def free(self) -> list[float]:
+        """(n,) bytes that are free on every device of these sites now."""
+        found: list[float] = self.cluster.state.free[self.device].tolist()
+        return found
+
+    def board(self, load: Floats, weights: CostWeights) -> Board:
+        """The sites under a load (m,), priced by the weights of a request."""
+        factor = (
+            weights.alpha + weights.beta * load + weights.gamma * np.array(self.prices) / self.cluster.reference_price
+        )
+        order: list[int] = np.lexsort((factor, self.kind)).tolist()
+        ranked = [order[begin:end] for begin, end in self.spans]
+        return Board(self.latency, self.rate, self.devices, self.kind.tolist(), ranked, factor.tolist(), load.tolist())
+
+
+def _paths(topology: Topology) -> list[list[str]]:
+    """(m, m) the lowest level at which two sites meet, in the words of a plan."""
+    group, names = topology.group, np.array([*LEVELS, SAME_SITE])
+    level = np.full((topology.S, topology.S), WAN)
+    for above in range(WAN - 1, -1, -1):
+        level[(group[above][:, None] == group[above]) & (group[above] >= 0)] = above
+    np.fill_diagonal(level, len(LEVELS))
+    found: list[list[str]] = names[level].tolist()
+    return found
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,10 +118,9 @@ class Facts:
 
     Attributes
     ----------
-    seconds (V, K), terms (4, V, K), held (V, K)
-        As in ``cost.rows``; load times of weights are part of the seconds, and transfer buffers of what is held.
-    weights (V, K)
-        Bytes of weights over the whole site.
+    seconds (V, K), terms (V, 4, K), held (V, K)
+        As in ``cost.rows``; load times of weights are part of the seconds, and weights and transfer buffers of what is
+        held.
     blocks
         (stage, kind) -> what a stage with a model is there.
     ends (E, 2), sizes (E,)
@@ -75,7 +130,6 @@ class Facts:
     seconds: Floats
     terms: Floats
     held: Floats
-    weights: Floats
     blocks: Mapping[tuple[int, int], Block]
-    ends: Ints
-    sizes: Floats
+    ends: Sequence[tuple[int, int]]
+    sizes: Sequence[float]

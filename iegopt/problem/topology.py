@@ -74,6 +74,11 @@ class Topology:
         return np.diff(self.device_ptr)
 
     @cached_property
+    def widths(self) -> frozenset[int]:
+        """All widths of sites."""
+        return frozenset(self.width.tolist())
+
+    @cached_property
     def shard_width(self) -> Ints:
         """(S,) the width by which transfers between equal gangs divide: 1 without parallel shards."""
         return self.width if self.parallel_shards else np.ones_like(self.width)

@@ -18,15 +18,16 @@ __all__ = ["beside", "in_whole", "of_part", "whole_seconds"]
 
 Ints = npt.NDArray[np.int64]
 
-_STAGE, _STAGE_SITE, _EDGE, _EDGE_SITE = 2e-5, 2e-8, 5e-5, 2.2e-8
-"""Seconds to compile and to solve the relaxation: for every stage and edge, and more for each of the sites."""
+_LEAST, _STAGE, _STAGE_SITE, _EDGE, _EDGE_SITE = 5e-4, 8e-5, 4e-9, 5e-5, 3e-9
+"""Seconds to compile and to solve the relaxation, as measured by numpy on one core of a server: at least, for every
+stage and edge, and more for each of the sites."""
 
 
 def whole_seconds(graph: GraphSpec, topology: Topology) -> float:
     """Roughly what it takes to compile a graph over all sites and to solve its relaxation."""
-    widths = len(set(topology.width.tolist()))
+    widths = len(topology.widths)
     stages = len(graph.stages) * (_STAGE + _STAGE_SITE * topology.S)
-    return pressure() * (stages + len(graph.edges) * (_EDGE + widths * _EDGE_SITE * topology.S))
+    return pressure() * (_LEAST + stages + len(graph.edges) * (_EDGE + widths * _EDGE_SITE * topology.S))
 
 
 def of_part(result: Result, table: SiteTable) -> Result:

@@ -93,6 +93,8 @@ class _Check:
                     yield Violation("option", stage.id, device, "a device of the cluster")
 
     def _wire(self, size: float, kv: bool, model: str | None) -> float:
+        if self.kv is None:
+            return size
         return size * compression_ratio(self.kv, kv, library.llm(model).kv_precision if model else Precision.FP16)
 
     def _transfer(self, edge: EdgeSpec) -> float:
@@ -127,15 +129,17 @@ class _Check:
         into: dict[str, list[tuple[str, float]]] = {spec.id: [] for spec in order}
         for (u, v), t in transfers.items():
             into[v].append((u, t))
+        no_overlap = self.request.no_overlap
         for spec in order:
-            start = 0.0
-            for u, t in into[spec.id]:
-                start = max(start, finish[u] + t)
-            if self.request.no_overlap:
-                start = self.at[spec.id].start
-            finish[spec.id] = start + self.placed[spec.id].time
+            name, start = spec.id, 0.0
+            for u, t in into[name]:
+                if finish[u] + t > start:
+                    start = finish[u] + t
+            if no_overlap:
+                start = self.at[name].start
+            finish[name] = start + self.placed[name].time
         slack = ROUNDING * (len(order) + len(transfers))
-        if self.request.no_overlap:
+        if no_overlap:
             self.violations += check_starts(self.plan, {n: p.time for n, p in self.placed.items()}, transfers)
         self.finish = finish
         terms = len(order) + len(transfers)
@@ -146,15 +150,16 @@ class _Check:
                 self._bad("claim", f"start of {name}", at.start, begin)
             if end != at.finish and not close(end, at.finish, terms):
                 self._bad("claim", f"finish of {name}", at.finish, end)
-        first = next((spec.id for spec in order if spec.type is StageKind.PREFILL), None)
-        ttft, limits = self.request.sla.ttft, self.request.dag_constraints
+        ttft, limits, prefill = self.request.sla.ttft, self.request.dag_constraints, StageKind.PREFILL
+        first = next((spec.id for spec in order if spec.type is prefill), None)
         if ttft is not None and first is not None and finish[first] > ttft + slack:
             self._bad("finish_by", first, finish[first], ttft)
         end = min(self.request.sla.e2e or math.inf, limits.termination_policy.timeout)
         makespan = max(finish.values())
         if makespan > end + slack:
             self._bad("deadline", "end to end", makespan, end)
-        compute = sum(p.time for p in self.placed.values() if KINDS[p.spec.type].node_type is NodeType.COMPUTE)
+        counted = NodeType.COMPUTE
+        compute = sum([p.time for p in self.placed.values() if KINDS[p.spec.type].node_type is counted])
         if compute > limits.max_compute_time + slack:
             self._bad("budget", "max_compute_time", compute, limits.max_compute_time)
         return makespan

@@ -102,13 +102,12 @@ def _registered() -> tuple[dict[str, tuple[Any, str]], str | None]:
         return {}, "numba is switched off: NUMBA_DISABLE_JIT is set"
     try:
         from iegopt.solvers.exact import kernels, link_kernels
-        from iegopt.solvers.search import fit_kernel
         from iegopt.solvers.search import kernels as in_search
         from iegopt.solvers.timed import kernels as in_time
         from iegopt.solvers.timed import openings
     except RuntimeError as error:  # numba looks for a folder for its cache as soon as a function is defined
         return {}, f"numba has nowhere to keep kernels, set NUMBA_CACHE_DIR to a folder ({error})"
-    assert {link_kernels.send_columns.__name__, fit_kernel.fit.__name__} <= kernels.KERNELS.keys()
+    assert link_kernels.send_columns.__name__ in kernels.KERNELS
     return {**kernels.KERNELS, **in_search.KERNELS, **in_time.KERNELS, **openings.KERNELS}, None
 
 
@@ -124,7 +123,6 @@ def _call_each() -> None:
     from iegopt.solvers.exact.links import LevelLink
     from iegopt.solvers.exact.relaxation import relaxation
     from iegopt.solvers.exact.site_tree import SiteTree
-    from iegopt.solvers.search.best_fit import Board, Neighbours, best_fit
     from iegopt.solvers.search.compiled_rebuild import CompiledRebuild
     from iegopt.solvers.timed.pricer import Pricer
     from iegopt.solvers.timed.walk import Walk
@@ -137,10 +135,6 @@ def _call_each() -> None:
     tree, sites = SiteTree(toy.topology), np.arange(4)
     free = tuple(np.zeros(1, dtype=np.int64) for _ in tree.levels)
     LevelLink(tree, free, sites, sites, np.zeros(4, dtype=np.bool_)).send(sites[:, None], True)
-    one, zero = np.ones((1, 1)), np.zeros(1, dtype=np.int64)
-    board = Board(np.zeros((1, 2, 1)), zero, zero, zero + 1)
-    alone = Neighbours.of(1, np.empty((0, 2), dtype=np.int64), np.empty(0), 1.0)
-    best_fit(board, one, one, alone, np.ones(1), (0,), Clock(1.0))
     Walk(Pricer(toy), [1.0, 1.0], random.Random(0)).best(Clock(1.0), 0, 1)
 
 
