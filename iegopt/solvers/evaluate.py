@@ -38,9 +38,9 @@ def why_infeasible(problem: Problem, choice: Ints, start: Ints | None = None) ->
     """The first hard constraint that a choice breaks, in words, or ``None``."""
     options = problem.options
     table = timetable(problem, choice, start) if problem.no_overlap or problem.peak_memory else None
-    for v in range(problem.V):
-        if options.time[choice[v]] > problem.sla[v]:
-            return f"SLA of {problem.stages[v]}"
+    slow = np.flatnonzero(options.time[choice] > problem.sla)
+    if slow.size:
+        return f"SLA of {problem.stages[int(slow[0])]}"
     load = device_load(problem, choice) if table is None else device_load(problem, choice, table.start)
     over = np.flatnonzero(load > problem.capacity)
     if over.size:

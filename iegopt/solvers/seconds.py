@@ -17,7 +17,7 @@ _LAYOUT, _LAYOUT_SITE = 3e-4, 8e-7
 """Seconds of laying out a topology for the first time, and more per site."""
 _FOLD, _FOLD_OPTION = 1e-3, 3e-7
 """Seconds of merging interchangeable devices, and more per option."""
-_CHECK, _STAGE_CHECK, _EDGE_CHECK = 6e-5, 2.5e-6, 2e-6
+_CHECK, _STAGE_CHECK, _EDGE_CHECK = 6e-5, 1.5e-6, 1.2e-6
 """Seconds of the check of an answer, and more for every stage and edge."""
 _PAIR_CHECK, _MOMENT_CHECK = 5e-8, 6e-6
 """Seconds more for every two stages that must not overlap, and for every stage whose memory counts in time."""
@@ -26,7 +26,7 @@ _PAIR_CHECK, _MOMENT_CHECK = 5e-8, 6e-6
 def relaxation_seconds(problem: Problem) -> float:
     """Of the relaxation, or of its min-marginals: a message over every edge for every width of gangs."""
     topology = problem.topology
-    widths = len(set(topology.width.tolist()) | {1}) if topology.parallel_shards else 1
+    widths = len(topology.widths | {1}) if topology.parallel_shards else 1
     seconds = widths * problem.E * (_EDGE + _EDGE_SITE * topology.S) + _OPTION * len(problem.options.site)
     return pressure() * (seconds if has_tree_index(topology) else seconds + _LAYOUT + _LAYOUT_SITE * topology.S)
 

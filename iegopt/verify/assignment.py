@@ -13,6 +13,7 @@ from iegopt.verify.report import Report, Violation
 
 if TYPE_CHECKING:
     from iegopt.problem.arrays import Affinity, Problem
+    from iegopt.problem.topology import Topology
 
 __all__ = ["check_assignment"]
 
@@ -67,10 +68,10 @@ def _outside(problem: Problem, choice: Sequence[int]) -> list[Violation]:
     if len(choice) != len(problem.stages):
         return [Violation("stage", "choice", f"{len(choice)} stages", f"{len(problem.stages)}")]
     found = []
+    ptr = problem.options.ptr.tolist()
     for v, o in enumerate(choice):
-        first, last = int(problem.options.ptr[v]), int(problem.options.ptr[v + 1]) - 1
-        if not first <= o <= last:
-            found.append(Violation("option", problem.stages[v], f"option {o}", f"{first} to {last}"))
+        if not ptr[v] <= o < ptr[v + 1]:
+            found.append(Violation("option", problem.stages[v], f"option {o}", f"{ptr[v]} to {ptr[v + 1] - 1}"))
     return found
 
 
@@ -154,17 +155,19 @@ def _memory(problem: Problem, chosen: list[int]) -> list[Violation]:
     options, topology = problem.options, problem.topology
     load: dict[int, int] = {}
     counted = set()
-    figures = (column[chosen].tolist() for column in (options.site, options.share, options.weight_key))
-    for o, site, amount, key in zip(chosen, *figures, strict=True):
+    sites = options.site[chosen]
+    figures = (column[chosen].tolist() for column in (options.share, options.weight_key))
+    spans = (topology.device_ptr[sites].tolist(), topology.device_ptr[sites + 1].tolist())
+    for o, amount, key, begin, end in zip(chosen, *figures, *spans, strict=True):
         if key >= 0 and key not in counted:
             counted.add(key)
             amount += int(options.weight_share[o])
-        for device in topology.device_index[topology.device_ptr[site] : topology.device_ptr[site + 1]].tolist():
+        for device in topology.device_index[begin:end].tolist():
             load[device] = load.get(device, 0) + amount
     return [
-        Violation("memory", topology.devices[d], used, int(problem.capacity[d]))
+        Violation("memory", topology.devices[d], used, room)
         for d, used in sorted(load.items())
-        if used > int(problem.capacity[d])
+        if used > (room := int(problem.capacity[d]))
     ]
 
 
@@ -204,15 +207,18 @@ def _finish(problem: Problem, times: list[int], arrive: list[int]) -> list[int]:
 def _transfers(problem: Problem, chosen: list[int]) -> list[float]:
     """(E,) seconds of every edge: latency + (bytes/k) · seconds per byte, in this order of operations, since the last
     bit decides how a tick is rounded."""
-    edges = problem.edges
-    sites = [_site(problem, chosen, v) for v in range(len(chosen))]
+    edges, topology = problem.edges, problem.topology
+    sites: list[int] = problem.options.site[chosen].tolist()
+    groups: list[list[int]] = topology.group[:, sites].T.tolist()
     ends = zip(edges.source.tolist(), edges.target.tolist(), edges.bytes.tolist(), edges.chunk.tolist(), strict=True)
     found = []
     for (u, v, size, chunk), hidden in zip(ends, edges.hidden, strict=True):
-        if sites[u] == sites[v]:
+        a, b = sites[u], sites[v]
+        if a == b:
             found.append(0.0)
             continue
-        latency, rate, shards = _link(problem, sites[u], sites[v])
+        latency, rate = _link(topology, a, b, groups[u], groups[v])
+        shards = _shards(topology, a, b) if topology.parallel_shards else 1
         seconds = latency + size / shards * rate
         if hidden is not None:
             least = latency + min(chunk / shards, size / shards) * rate
@@ -221,21 +227,21 @@ def _transfers(problem: Problem, chosen: list[int]) -> list[float]:
     return found
 
 
-def _link(problem: Problem, a: int, b: int) -> tuple[float, float, int]:
-    """Latency, seconds per byte and number of parallel shards between two different sites."""
-    topology = problem.topology
-    shards = 1
-    if topology.parallel_shards:
-        width_a = int(topology.device_ptr[a + 1] - topology.device_ptr[a])
-        width_b = int(topology.device_ptr[b + 1] - topology.device_ptr[b])
-        shards = width_a if width_a == width_b else 1
+def _link(topology: Topology, a: int, b: int, above_a: list[int], above_b: list[int]) -> tuple[float, float]:
+    """Latency and seconds per byte between two different sites, with the groups of each."""
     if topology.pair_latency is not None and topology.pair_seconds_per_byte is not None:
-        return float(topology.pair_latency[a, b]), float(topology.pair_seconds_per_byte[a, b]), shards
-    above_a, above_b = topology.group[:, a].tolist(), topology.group[:, b].tolist()
+        return float(topology.pair_latency[a, b]), float(topology.pair_seconds_per_byte[a, b])
     for level, (group, other) in enumerate(zip(above_a, above_b, strict=True)):
         if group >= 0 and group == other:
-            return float(topology.latency[level][group]), float(topology.seconds_per_byte[level][group]), shards
-    return float(topology.latency[-1][0]), float(topology.seconds_per_byte[-1][0]), shards
+            return float(topology.latency[level][group]), float(topology.seconds_per_byte[level][group])
+    return float(topology.latency[-1][0]), float(topology.seconds_per_byte[-1][0])
+
+
+def _shards(topology: Topology, a: int, b: int) -> int:
+    """How many shards move in parallel between two sites: the devices of gangs of one size."""
+    width_a = int(topology.device_ptr[a + 1] - topology.device_ptr[a])
+    width_b = int(topology.device_ptr[b + 1] - topology.device_ptr[b])
+    return width_a if width_a == width_b else 1
 
 
 def _holds(problem: Problem, rule: Affinity, chosen: list[int]) -> bool:
