@@ -9,12 +9,15 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ctypes
+import gc
 import os
 import signal
 import sys
+from collections.abc import Coroutine
 from pathlib import Path
+from typing import Any, NoReturn
 
-__all__ = ["RUN_VARIABLE", "die_with_parent", "end_run", "of_run", "until_terminated"]
+__all__ = ["RUN_VARIABLE", "die_with_parent", "end_run", "of_run", "run_to_the_end", "until_terminated"]
 
 RUN_VARIABLE = "IEGOPT_RUN"
 
@@ -51,6 +54,22 @@ def end_run(run: str) -> list[int]:
                 os.kill(pid, signal.SIGKILL)
         met += left
     return met
+
+
+def run_to_the_end(work: Coroutine[Any, Any, None]) -> NoReturn:
+    """Run what this process is for, and end it with code 0 when that is done; raises what ``work`` raises.
+
+    It ends at once: threads that wait for a peer and the modules of torch would take seconds, and hold nothing that is
+    still to be put away.
+    """
+    try:
+        with asyncio.Runner() as runner:
+            runner.run(work)
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(0)
+    finally:
+        gc.freeze()  # else the interpreter looks for garbage in all of torch
 
 
 async def until_terminated(task: asyncio.Task[None]) -> None:

@@ -16,7 +16,7 @@ import pytest
 
 from iegopt.spec.load import dump
 from iegopt_runtime.net.address import Address
-from iegopt_runtime.net.connection import Listener
+from iegopt_runtime.net.connection import Connection, Listener
 from tests.runtime.local import local_cluster, tiny_request
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -155,6 +155,34 @@ def test_a_worker_with_another_secret_ends_with_the_reason(cluster: Path, secret
     assert code == 1
     assert "host/tool does not know the secret" in errors
     assert told == ["host/tool does not know the secret"]
+
+
+@pytest.mark.slow
+def test_a_worker_whose_controller_is_gone_ends_at_once(cluster: Path, secret: Path, tmp_path: Path) -> None:
+    async def ended() -> tuple[int, float, float]:
+        registered = asyncio.Event()
+
+        async def hear(connection: Connection) -> None:
+            while await connection.receive() is not None:
+                registered.set()
+
+        async with Listener(bytes.fromhex(SECRET), hear) as listener:
+            address = await listener.listen(Address(path=str(tmp_path / "c.sock")))
+            process = await asyncio.create_subprocess_exec(
+                sys.executable, "-m", "iegopt_runtime", "worker", str(cluster), "--device", "decoder", "--role", "lm",
+                "--controller", str(address), "--secret-file", str(secret), "--folder", str(tmp_path),
+                env=os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "runtime")])},
+            )  # fmt: skip
+            await asyncio.wait_for(registered.wait(), 60)
+        await asyncio.sleep(0.3)  # it tries to reach the controller again, less and less often
+        begun = time.monotonic()
+        process.terminate()
+        return await process.wait(), begun, time.monotonic()
+
+    code, begun, end = asyncio.run(ended())
+    assert code == 0
+    assert end - begun < 1.0
+    assert list(tmp_path.glob("worker-*")) == []
 
 
 @pytest.mark.slow

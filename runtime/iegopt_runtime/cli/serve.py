@@ -64,9 +64,7 @@ def _add_controller(commands: Any) -> None:
 
 @needs_runtime
 def _worker(arguments: argparse.Namespace) -> int:
-    import asyncio
-
-    from iegopt_runtime.processes import die_with_parent
+    from iegopt_runtime.processes import die_with_parent, run_to_the_end
     from iegopt_runtime.secret_file import read_secret
     from iegopt_runtime.workers.launch import WorkerFiles, serve
 
@@ -75,20 +73,17 @@ def _worker(arguments: argparse.Namespace) -> int:
     files = WorkerFiles(
         folder=_path(arguments.folder), tools=_path(arguments.tools), documents=_path(arguments.documents)
     )
-    asyncio.run(
+    run_to_the_end(
         serve(
             _cluster(arguments.cluster), arguments.device, arguments.role, _address(arguments.controller),
             read_secret(Path(arguments.secret_file)), files, arguments.listen, arguments.heartbeat,
         )
     )  # fmt: skip
-    return 0
 
 
 @needs_runtime
 def _controller(arguments: argparse.Namespace) -> int:
-    import asyncio
-
-    from iegopt_runtime.processes import die_with_parent
+    from iegopt_runtime.processes import die_with_parent, run_to_the_end
     from iegopt_runtime.secret_file import make_secret, read_secret
     from iegopt_runtime.shell.launch import read_policy, serve
 
@@ -97,13 +92,12 @@ def _controller(arguments: argparse.Namespace) -> int:
     secret_file = Path(arguments.secret_file)
     if not secret_file.exists():
         make_secret(secret_file)
-    asyncio.run(
+    run_to_the_end(
         serve(
             _cluster(arguments.cluster), read_policy(_path(arguments.policy)), _address(arguments.listen),
             read_secret(secret_file), Path(arguments.journal), durable=arguments.durable, tell=_tell,
         )
     )  # fmt: skip
-    return 0
 
 
 def _tell(line: str) -> None:

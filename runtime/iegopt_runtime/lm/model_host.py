@@ -135,7 +135,8 @@ class ModelHost:
         return sum(m.bytes for m in self._loaded.values()) + sum(size for size, _ in self._loading.values())
 
     def close(self) -> None:
-        self._loader.shutdown(wait=True, cancel_futures=True)
+        """Let go of all models; one that is being loaded is let go when it is."""
+        self._loader.shutdown(wait=False, cancel_futures=True)
         self._loaded.clear()
 
     def _make_room(self, size: int) -> None:
