@@ -47,7 +47,7 @@ def read(data: object, source: str = "message") -> Message:
     name = data.get("type")
     if not isinstance(name, str) or name not in _SHAPES:
         guess = nearest(name, _SHAPES)
-        hint = f"Maybe {guess}?" if guess else f"Expected one of {', '.join(_SHAPES)}"
+        hint = f"Maybe {guess}?" if guess else "Expected the name of an event or a command"
         raise SpecError(source, "type", f"{shown(name)}: no such message. {hint}")
     shape = _SHAPES[name]
     for key in data:

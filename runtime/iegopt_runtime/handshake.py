@@ -19,6 +19,7 @@ import hmac
 import secrets
 from typing import Any
 
+from iegopt.units import shown
 from iegopt_runtime.errors import Refused
 
 __all__ = ["LONGEST", "PROTOCOL", "challenge", "check_hello", "check_welcome", "hello", "refusal", "welcome"]
@@ -70,7 +71,7 @@ def check_hello(opening: Message, answer: Message, secret: bytes) -> tuple[str, 
     if not (isinstance(name, str) and isinstance(purpose, str) and isinstance(nonce, str) and isinstance(proof, str)):
         raise Refused("the hello lacks a name, a purpose, a nonce or a proof")
     if not _equal(proof, _proof(secret, "caller", opening["nonce"], nonce, name, purpose)):
-        raise Refused(f"{name} does not know the secret")
+        raise Refused(f"{shown(name)} does not know the secret")
     return name, purpose
 
 

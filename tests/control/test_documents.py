@@ -80,7 +80,7 @@ def beat(**changes: Any) -> dict[str, Any]:
     [
         (3, "journal 7: 3: expected a mapping with type"),
         ({"type": "Heartbeet"}, "journal 7: type: Heartbeet: no such message. Maybe Heartbeat?"),
-        ({"type": ["Heartbeat"]}, "journal 7: type: a list: no such message. Expected one of Submitted"),
+        ({"type": ["Heartbeat"]}, "journal 7: type: a list: no such message. Expected the name of an event"),
         (beat(load="high"), "journal 7: load: high: expected a finite number"),
         (beat(load=float("nan")), "journal 7: load: nan: expected a finite number"),
         (beat(load=True), "journal 7: load: true: expected a finite number"),

@@ -49,7 +49,7 @@ from iegopt_runtime.shell.clock import ControllerClock
 from iegopt_runtime.shell.feeds import Feeds
 from iegopt_runtime.shell.journal import Journal
 from iegopt_runtime.shell.plan_service import Held, PlanService
-from iegopt_runtime.shell.senders import event_of_client, event_of_worker
+from iegopt_runtime.shell.senders import asked_by_client, event_of_client, event_of_worker
 
 __all__ = ["Shell"]
 
@@ -237,14 +237,15 @@ class Shell:
         following: set[asyncio.Task[None]] = set()
         try:
             while (frame := await connection.receive()) is not None:
-                if frame.get("type") == "Follow" and isinstance(frame.get("request_id"), str):
-                    task = asyncio.create_task(self._tell_client(connection, frame["request_id"]))
-                    following.add(task)
-                    task.add_done_callback(following.discard)
-                elif frame.get("type") == "State":
+                asked = asked_by_client(frame, connection.name)
+                if asked is None:
+                    self.put(event_of_client(frame, connection.name, self.clock()))
+                elif not asked:
                     connection.send({"type": "State", **self.state()})
                 else:
-                    self.put(event_of_client(frame, connection.name, self.clock()))
+                    task = asyncio.create_task(self._tell_client(connection, asked))
+                    following.add(task)
+                    task.add_done_callback(following.discard)
         finally:
             for task in following:
                 task.cancel()
