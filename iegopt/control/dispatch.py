@@ -14,7 +14,7 @@ from iegopt.control.states import State
 from iegopt.control.work import build_work, kv_id, max_tokens
 from iegopt.spec.stage import StageKind
 
-__all__ = ["settle"]
+__all__ = ["reserved_again", "settle", "start_command"]
 
 _PREFILLS = (StageKind.PREFILL, StageKind.RE_PREFILL)
 
@@ -93,8 +93,10 @@ def _start(core: Core, run: RequestRun, stage: StageRun, worker: Worker, place: 
         if stage.target not in run.kv.holders(stage.id):  # what it wrote there is still to be read
             core.send(Release(stage.target, kv_id(run, stage.id)))
         stage.target = None
-    push = _reserve(core, run, stage, worker) if stage.kind in _PREFILLS else None
-    core.send(start_command(core, run, stage, push))
+    stage.reserved = 0
+    if stage.kind in _PREFILLS:
+        _reserve(core, run, stage)
+    core.send(start_command(core, run, stage))
     recovering.resumed_on(run, stage, worker.id)
 
 
@@ -104,33 +106,52 @@ def _asks_no_more(run: RequestRun, stage: StageRun) -> bool:
     return tokens is not None and 0 < tokens.output <= len(stage.emitted)
 
 
-def start_command(core: Core, run: RequestRun, stage: StageRun, push: dict[str, Any] | None = None) -> Start:
+def start_command(core: Core, run: RequestRun, stage: StageRun) -> Start:
     """The start of a stage's present attempt."""
     assert stage.worker is not None
     limits = {"timeout": core.policy.tool_timeout if stage.kind is StageKind.TOOL else None}
+    push = _push(core, run, stage) if stage.kind in _PREFILLS else None
     work = build_work(run, stage, stage.worker, core.policy, push)
     return Start(stage.worker, run.id, stage.id, stage.attempt, str(stage.kind), work, limits)
 
 
-def _reserve(core: Core, run: RequestRun, prefill: StageRun, worker: Worker) -> dict[str, Any] | None:
-    """Keep memory for the decode that follows a prefill, and say where the KV cache is to be streamed."""
-    decode = next((s for s in run.kv_targets(prefill.id) if s.kind is StageKind.DECODE and not s.withdrawn), None)
+def reserved_again(core: Core, worker: Worker) -> None:
+    """Have a worker that was away keep what it may never have heard that it should."""
+    for run in core.runs.values():
+        for stage in run.stages.values():
+            if stage.reserved and stage.target == worker.id and not (run.over or stage.live or stage.withdrawn):
+                core.send(Reserve(worker.id, run.id, stage.id, stage.reserved))
+
+
+def _reserve(core: Core, run: RequestRun, prefill: StageRun) -> None:
+    """Keep memory for the decode that follows a prefill."""
+    decode = _decode_after(run, prefill)
     place = run.plan.get(decode.id) if decode is not None else None
     if decode is None or place is None:
-        return None
+        return
     workers = core.pool.usable(place.device, "lm")
     target = min(workers, key=lambda w: (w.id != decode.target, len(w.attempts) / w.slots, w.id), default=None)
     if target is None:
-        return None
+        return
     if decode.target is not None and decode.target != target.id:
         core.send(Release(decode.target, kv_id(run, decode.id)))
-    decode.target = target.id
+    decode.target, decode.reserved = target.id, place.memory
     run.touched[target.id] = None
     core.send(Reserve(target.id, run.id, decode.id, place.memory))
-    if target.id == worker.id:
+
+
+def _push(core: Core, run: RequestRun, prefill: StageRun) -> dict[str, Any] | None:
+    """Where the KV cache of a prefill is to be streamed: to the worker that keeps memory for the decode."""
+    decode = _decode_after(run, prefill)
+    target = core.pool.workers.get(decode.target) if decode is not None and decode.target is not None else None
+    if target is None or target.lost_at is not None or target.id == prefill.worker:
         return None
     transfer = run.request.kv_transfer_config or core.policy.kv_transfer
     return {"worker": target.id, "addresses": target.addresses, "transfer": transfer.model_dump(mode="json")}
+
+
+def _decode_after(run: RequestRun, prefill: StageRun) -> StageRun | None:
+    return next((s for s in run.kv_targets(prefill.id) if s.kind is StageKind.DECODE and not s.withdrawn), None)
 
 
 def _dismiss(core: Core) -> None:

@@ -77,6 +77,7 @@ def _take_over(core: Core, worker: Worker, event: Registered) -> None:
             running(core, run, stage)
         if stage.stopping is not None:
             core.send(Stop(worker.id, request_id, stage_id, attempt, stage.stopping))
+    dispatch.reserved_again(core, worker)
 
 
 def _stop_unwanted(core: Core, worker: Worker, running: tuple[AttemptKey, ...], holds: tuple[str, ...]) -> None:

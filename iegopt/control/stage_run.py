@@ -63,7 +63,9 @@ class StageRun:
     worker, device, variant
         Of the present attempt; the device stays when the stage has ended.
     target
-        The worker that has memory reserved for it.
+        The worker that it is to run on, before all others.
+    reserved
+        Bytes that its target keeps for it, until it is started there.
     stopping
         How its attempt was asked to stop (``messages.HOW``), ``None`` where it was not.
     moved
@@ -94,6 +96,7 @@ class StageRun:
     device: str | None = None
     variant: str | None = None
     target: str | None = None
+    reserved: int = 0
     stopping: str | None = None
     failures: int = 0
     moved: int = 0

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from iegopt import library
 from iegopt.control.controller import Controller
 from iegopt.control.messages import (
@@ -11,6 +13,7 @@ from iegopt.control.messages import (
     MakePlan,
     Preempted,
     Progress,
+    Reserve,
     Restarted,
     Start,
     Stop,
@@ -124,6 +127,38 @@ def test_a_start_and_a_stop_are_sent_again_when_their_worker_comes_back() -> Non
     assert [(c.stage, c.how) for c in commands if isinstance(c, Stop)] == [("decode", "migrate")]
     hand.give(Preempted(*hand.about("decode"), kv("r/decode", 5)))
     assert hand.start_of("decode").worker == "gpu-a.lm"
+
+
+def reserved(commands: Sequence[Command]) -> list[tuple[str, str, int]]:
+    return [(c.worker, c.stage, c.bytes) for c in commands if isinstance(c, Reserve)]
+
+
+def test_memory_for_a_decode_is_reserved_again_until_it_begins() -> None:
+    hand = Hand(restart_grace=5.0)
+    hand.workers()
+    hand.submit()
+    hand.until("tokenize")
+    assert reserved(hand.commands) == [("gpu-b.lm", "decode", 1000)]
+    first = hand.start_of("prefill")
+    assert first.work["push"]["worker"] == "gpu-b.lm"
+    killed(hand, away=1.0)  # before the commands left
+    hand.register("gpu-a.lm")
+    assert hand.of(Start) == [first]
+    assert reserved(hand.commands) == []
+    hand.register("gpu-b.lm")
+    assert reserved(hand.commands) == [("gpu-b.lm", "decode", 1000)]
+    hand.until("prefill")
+    assert hand.start_of("decode").worker == "gpu-b.lm"
+    killed(hand, away=1.0)
+    assert reserved(come_back(hand)) == []
+
+
+def test_a_decode_that_gave_way_has_no_memory_reserved_again() -> None:
+    hand = decoding()
+    hand.tick(2.0)
+    hand.give(Preempted(*hand.about("decode"), kv("r/decode", 5)))
+    killed(hand, away=1.0)
+    assert reserved(come_back(hand)) == []
 
 
 def test_a_blocked_stage_has_not_waited_while_the_controller_was_away() -> None:
