@@ -34,8 +34,12 @@ def root(problem: Problem, steps: int, upper: int) -> tuple[Candidates, Pricing,
     c = candidates(problem, problem.allowed)
     keep = np.ones((len(c.option), 1), dtype=np.bool_)
     pricing = Pricing(c, keep, np.zeros((len(c.capacity), 1)), no_split(c, 1))
-    priced = pricing.run(lambda: upper, steps, 1.0, lambda plan: None, lambda: False)
+    priced = improved(pricing, steps, upper)
     return c, pricing, int(priced.bound[0]), priced.marginals[:, 0]
+
+
+def improved(pricing: Pricing, steps: int, upper: int, patient: bool = True) -> Priced:
+    return pricing.run(lambda: upper, steps, 1.0, lambda plan: None, lambda: False, patient)
 
 
 @pytest.mark.parametrize("first", range(0, 300, 50))
@@ -45,8 +49,10 @@ def test_bounds_and_min_marginals_never_exceed_a_plan_that_is_optimal(first: int
         _, problem, truth = oracle(seed)
         if truth.objective is None or truth.choice is None or any(rule.penalty < 0 for rule in problem.affinities):
             continue
-        c, _, bound, marginals = root(problem, 25, truth.objective + 1)
+        c, pricing, bound, marginals = root(problem, 25, truth.objective + 1)
         assert bound <= truth.objective, seed
+        soon = improved(pricing, 25, truth.objective + 1, patient=False)
+        assert bound <= soon.bound[0] <= truth.objective, seed
         own = np.isin(c.option, truth.choice)
         assert own.sum() == problem.V
         assert (marginals[own] <= truth.objective).all(), seed
@@ -202,6 +208,10 @@ def test_beam_has_the_optimum_or_bounds_it(first: int, width: int, steps: int) -
         assert min(values, default=truth.objective) >= truth.objective, seed
         assert truth.objective in values or found.bound <= truth.objective, seed
         solved += found.bound > truth.objective
+        whole = beam(c, priced, 0, every, truth.objective + 1, width, all_or_none=True)
+        assert whole.bound <= found.bound, seed
+        assert whole.value.tolist() in (found.value.tolist(), []), seed
+        assert found.bound <= truth.objective or len(whole.value) == len(found.value), seed
     assert solved > 20 or width < 1_000_000
 
 

@@ -68,6 +68,7 @@ def beam(
     width: int,
     cells: int = 40_000,
     clock: Clock | None = None,
+    all_or_none: bool = False,
 ) -> Beam:
     """Plans below ``upper``, maybe none.
 
@@ -76,15 +77,16 @@ def beam(
     priced, column, keep (n,)
         A bounded node: its column and its options.
     width, cells
-        Partial plans, and partial plans · options of the widest stage, that go on at most.
+        Partial plans, and partial plans · options of the stage to come, that go on at most.
     clock
         Where it ends first, there are no plans.
+    all_or_none
+        Whether to give up where partial plans are too many.
     """
     passed, way = priced.passed, course(c)
     memory = Memory(c, way.order)
     rest = {e: _rest(c, priced, e, column, priced.split[i][:, column], keep) for i, e in enumerate(c.reduction.dropped)}
-    widest = max(part.stop - part.start for part in c.of)
-    most = min(width, max(_LEAST_WIDTH, cells // widest))
+    following = [*(c.of[v].stop - c.of[v].start for v in way.order[1:]), 1]
 
     def plain(coupling: int) -> Link:
         link = c.links[coupling]
@@ -97,6 +99,7 @@ def beam(
     free, bound = memory.free, upper
     group, first = np.zeros(1, dtype=np.int64), np.zeros(1, dtype=np.int64)
     for place, v in enumerate(way.order):
+        most = min(width, max(_LEAST_WIDTH, cells // following[place]))
         # What placing v costs depends on the stages ahead alone, which the plans of a group have in common.
         heads = chosen[first]
         rise = passed.growth(v, column, heads)
@@ -130,13 +133,14 @@ def beam(
         fitting = memory.fits(free, taken, plan, option, v)
         plan, option, taken, score = (x[fitting] for x in (plan, option, taken, total))
         if len(score) > most:
+            if all_or_none:
+                return _given_up(c, bound, score)
             best = np.argpartition(score, most)
             cut = int(score[best[most]])
             plan, option, score, taken = (x[best[:most]] for x in (plan, option, score, taken))
         bound = min(bound, cut)
         if not plan.size or (clock is not None and clock.left <= 0):
-            bound = bound if not plan.size else min(bound, int(score.min()))
-            return Beam(np.zeros((0, c.V), dtype=np.int64), np.zeros(0, dtype=np.int64), bound)
+            return _given_up(c, bound, score)
         if times is not None:
             times.take(plan, option, v)
         free = memory.take(free, taken, plan, option, place, v)
@@ -149,6 +153,11 @@ def beam(
             chosen, score, spent, free = chosen[kept], score[kept], spent[kept], free[kept]
     cheapest = np.argsort(spent, kind="stable")
     return Beam(chosen[cheapest] + np.array([part.start for part in c.of]), spent[cheapest], bound)
+
+
+def _given_up(c: Candidates, bound: int, score: Ints) -> Beam:
+    """No plans; the bound counts partial ones with these scores (P,) as left out."""
+    return Beam(np.zeros((0, c.V), dtype=np.int64), np.zeros(0, dtype=np.int64), int(score.min(initial=bound)))
 
 
 def _below(rise: Ints, room: Ints, group: Ints, groups: int) -> tuple[Ints, Ints]:

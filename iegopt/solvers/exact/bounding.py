@@ -40,9 +40,7 @@ _WARM_PHASES = 4
 """Phases, with their longer steps, that a root skips which starts from known prices."""
 _WIDTHS, _CLOSE_WIDTHS = ((16,), (128,), (512,), (256, 2000)), (256, 8000)
 """Widths of the beams after every phase of the root, and after later ones where the gap is small."""
-_WIDE, _PROMISE = 2000, 0.6
-"""Width above which a beam must promise to be done, and the part of the gap that the one before may have left then."""
-_FEWER, _FEW, _FEW_STEPS = 0.6, 600, 4
+_FEWER, _FEW, _FEW_STEPS = 0.6, 750, 4
 """Share of the options left below which a phase goes on to the next before it looks for plans; the options with which
 a beam soon is done, and the steps before it then."""
 _CLOSE = 0.01
@@ -155,17 +153,15 @@ class PricedSearch(BestPlan):
             steps = _FIRST_STEPS[phase] if early else _STEPS if len(keep) > _FEW else _FEW_STEPS
             pricing = Pricing(c, keep[:, None], price, split, toll)
             length = _DECAY ** (phase - first + ahead)
-            priced = pricing.run(lambda: self.upper, steps, length, offer_plans_of(c, self), self._late)
+            patient = self._gap(bound) > _CLOSE  # beams close small gaps sooner than prices do
+            priced = pricing.run(lambda: self.upper, steps, length, offer_plans_of(c, self), self._late, patient)
             self.price[c.used], self.toll = priced.price[:-1, 0], priced.toll[:, 0]
             price, toll, split = priced.price, priced.toll, priced.split
             bound = max(bound, int(priced.bound[0]))
             self._raise_marginals(c, keep, priced.marginals[:, 0])
             left = self._left(c, keep)
-            start = bound
             for i, width in enumerate(self._widths(phase, len(keep), bound)):
                 if phase < stop - 1 and _fewer(left, keep, i > 0) and self._gap(bound) <= _CLOSE:
-                    break
-                if width > _WIDE and i and self._gap(bound) > _PROMISE * self._gap(start):
                     break
                 bound = max(bound, search_beam(c, priced, 0, keep, width, self, self.clock))
                 if bound >= self.upper or self._late():

@@ -80,9 +80,12 @@ class TableLink:
         self.time = time
 
     def send(self, theta: Ints, forward: bool) -> Ints:
-        table = self.table if forward else self.table.T
-        total = table[:, :, None] + theta[:, None, :]
-        least: Ints = total.min(axis=0)
+        least: Ints
+        if theta.shape[1] == 1:  # along whole blocks of memory
+            least = (self.table + (theta if forward else theta.T)).min(axis=0 if forward else 1)[:, None]
+        else:
+            table = self.table if forward else self.table.T
+            least = (table[:, :, None] + theta[:, None, :]).min(axis=0)
         return np.minimum(least, UNREACHABLE, out=least)
 
     def rows(self, chosen: Ints, forward: bool) -> Ints:

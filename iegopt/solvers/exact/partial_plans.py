@@ -24,10 +24,8 @@ Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
 
-_MANY, _FEW_COMPARED, _COMPARED, _SUMS = 200, 2, 16, 3
-"""Plans that are many; with how many next cheaper ones each of few and of many is compared; and the sums over free
-memory by which it is first.
-"""
+_MANY, _FEW_COMPARED, _COMPARED = 200, 2, 16
+"""Plans that are many; with how many next cheaper ones each of few and of many is compared."""
 
 
 @dataclass(frozen=True)
@@ -206,25 +204,27 @@ def undominated(ahead: Ints, free: Ints, spent: Ints) -> tuple[Ints, Ints, Ints]
         one = np.zeros(1, dtype=np.int64)
         return one, one, one
     many = len(spent) > _MANY
-    sums = _sums(free.shape[1]) @ free.T if many else free.sum(axis=1)[None]
-    by = np.lexsort([-sums[0], spent, ahead @ hash_factors(ahead.shape[1])])
-    ahead, each = ahead[by], np.arange(len(by))
+    room = free.sum(axis=1)
+    by = np.lexsort([-room, spent, ahead @ hash_factors(ahead.shape[1])])
+    ahead, room, each = ahead[by], room[by], np.arange(len(by))
     new = np.ones(len(by), dtype=np.bool_)
     new[1:] = (ahead[1:] != ahead[:-1]).any(axis=1)
     rank = each - np.maximum.accumulate(np.where(new, each, 0))
     kept = np.ones(len(by), dtype=np.bool_)
+    used = _used(free)[:, by] if many else ()
     for step in range(1, min(int(rank.max()), _COMPARED if many else _FEW_COMPARED) + 1):
         left = np.flatnonzero((rank >= step) & kept)
-        # Only where all sums are no less can all devices have no less free.
-        for room in sums if many else ():
-            left = left[room[by[left - step]] >= room[by[left]]]
+        if many:  # what uses another device, or has less free in all, leaves less of something
+            left = left[room[left - step] >= room[left]]
+            for bits in used:
+                left = left[(bits[left - step] & ~bits[left]) == 0]
         kept[left[(free[by[left - step]] >= free[by[left]]).all(axis=1)]] = False
     return by[kept], (np.cumsum(new) - 1)[kept], np.flatnonzero(new[kept])
 
 
-@lru_cache(maxsize=64)
-def _sums(devices: int) -> Floats:
-    """(sums, devices) weights of sums over devices: all alike, then by chance."""
-    weights = np.random.default_rng(0).random((_SUMS, devices))
-    weights[0] = 1.0
-    return weights
+def _used(free: Ints) -> npt.NDArray[np.uint64]:
+    """(words, N) bits of the devices of which a plan leaves less than others do."""
+    bits = np.packbits(free < free.max(axis=0), axis=1)
+    padded = np.zeros((len(free), -(-bits.shape[1] // 8) * 8), dtype=np.uint8)
+    padded[:, : bits.shape[1]] = bits
+    return np.ascontiguousarray(padded.view(np.uint64).T)

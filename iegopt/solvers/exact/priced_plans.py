@@ -46,11 +46,11 @@ def search_beam(
     column, keep (n,)
         The node: its column in ``priced`` and its options.
     width
-        Where the time left allows it.
+        Where the time left allows it. A wide beam is there to solve the node: it gives up where it cannot.
     """
     width = int(min(width, max(_LEAST_WIDTH, clock.left * _WIDTH_PER_SECOND)))
     cells = _CELLS if width <= _NARROW else _WIDE_CELLS
-    found = beam(c, priced, column, keep, best.upper, width, cells, clock)
+    found = beam(c, priced, column, keep, best.upper, width, cells, clock, all_or_none=width > _NARROW)
     bound = found.bound
     for i, (plan, value) in enumerate(zip(found.plans, found.value.tolist(), strict=True)):
         if i == _PRICED_PLANS:

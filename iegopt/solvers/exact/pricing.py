@@ -40,6 +40,11 @@ Bools = npt.NDArray[np.bool_]
 _PATIENCE, _SHRINK = 5, 0.6
 """Steps without a gain until the step length shrinks, and by what."""
 _DEFLECTION = 0.5
+_FALL, _CUT = 0.1, 0.3
+"""Fall of the bound, in parts of the distance to the best known plan, from which a step was too long and is taken again
+from the best prices, and by what it is shorter then: a gap of the integers makes Polyak's step too long."""
+_SETTLED, _SLIGHT = 3, 0.02
+"""Steps that together gain less than this part of the distance to the best known plan where prices have settled."""
 _GAIN = 1e-5
 """Relative gain of the bound that counts as one."""
 _FARTHEST = 0.05
@@ -118,6 +123,7 @@ class Pricing:
         length: float,
         offer: Callable[[Ints], None],
         stop: Callable[[], bool],
+        patient: bool = True,
     ) -> Priced:
         """Improve the prices for some steps.
 
@@ -131,14 +137,18 @@ class Pricing:
             Receives (V,) candidate indices of relaxed plans that keep every memory.
         stop
             Whether time is up; at least one evaluation is made.
+        patient
+            Whether to go on where the last steps gained little.
         """
         B = self.B
         best = np.full(B, -UNREACHABLE)
         at_best = self.price.copy(), self.toll.copy(), [part.copy() for part in self.split]
         rows = self.c.rows
         direction, pressure = np.zeros_like(self.price), np.zeros_like(self.toll)
+        steepest = direction.copy(), pressure.copy()
         pace, stall = np.full(B, length), np.zeros(B, dtype=np.int64)
         mass = np.zeros(self._base.shape)
+        reached: list[Ints] = []
         for step in range(steps):
             passed = self._up()
             bound, chosen = self._down(passed)
@@ -149,23 +159,31 @@ class Pricing:
             for kept, part in zip(at_best[2], self.split, strict=True):
                 kept[:, gain] = part[:, gain]
             best = np.maximum(best, bound)
+            reached.append(best)
             fresh = 1.0 / (1 + step) if step < 6 else 1 / 6
             mass *= 1.0 - fresh
             mass[chosen, self._nodes] += fresh
             excess, late = self._excess(chosen, bound, offer)
             if step + 1 == steps or bool((best >= upper()).all()) or stop():
                 break
-            pace = np.where(stall >= _PATIENCE, pace * _SHRINK, pace)
-            stall = np.where(stall >= _PATIENCE, 0, stall)
+            if not patient and _settled(reached, upper()):
+                break
             self.toll, pressure = rows.padded(self.toll), rows.padded(pressure)
             at_best = at_best[0], rows.padded(at_best[1]), at_best[2]
+            steepest = np.where(gain, excess, steepest[0]), np.where(gain, late, rows.padded(steepest[1]))
+            fell = best - bound > _FALL * (upper() - best.astype(np.float64))
+            self.price, self.toll = np.where(fell, at_best[0], self.price), np.where(fell, at_best[1], self.toll)
+            excess, late = np.where(fell, steepest[0], excess), np.where(fell, steepest[1], late)
+            pace = np.where(fell, pace * _CUT, np.where(stall >= _PATIENCE, pace * _SHRINK, pace))
+            stall = np.where(fell | (stall >= _PATIENCE), 0, stall)
+            reach = np.where(fell, best, bound)
             excess[(self.price <= 0) & (excess < 0)] = 0.0
             late[(self.toll <= 0) & (late < 0)] = 0.0
-            direction = excess + _DEFLECTION * direction
-            pressure = late + _DEFLECTION * pressure
+            direction = excess + _DEFLECTION * np.where(fell, 0.0, direction)
+            pressure = late + _DEFLECTION * np.where(fell, 0.0, pressure)
             norm = np.maximum((direction * direction).sum(axis=0) + (pressure * pressure).sum(axis=0), 1e-9)
-            size = np.abs(np.minimum(bound, UNREACHABLE // 2)).astype(np.float64)
-            room = np.clip(upper() - bound.astype(np.float64), 1e-4 * size, _FARTHEST * size)
+            size = np.abs(np.minimum(reach, UNREACHABLE // 2)).astype(np.float64)
+            room = np.clip(upper() - reach.astype(np.float64), 1e-4 * size, _FARTHEST * size)
             self.price = np.rint(np.maximum(0.0, self.price + pace * room / norm * direction))
             self.toll = np.rint(np.clip(self.toll + pace * room / norm * pressure, 0.0, rows.most))
             if self.split and step % _SPLIT_EVERY == _SPLIT_EVERY - 1:
@@ -263,6 +281,14 @@ class Pricing:
     def _rent(self) -> Ints:
         """(B,) Σ ⌈λ⌉, and a tick more per price against the rounding of floats."""
         return np.asarray((self.price + (self.price > 0)).sum(axis=0).astype(np.int64)) + self.c.rows.rent(self.toll)
+
+
+def _settled(reached: Sequence[Ints], upper: int) -> bool:
+    """Whether the last steps gained little on the bounds (B,) of any node."""
+    if len(reached) <= _SETTLED:
+        return False
+    best, before = reached[-1], reached[-1 - _SETTLED]
+    return bool((best - before < _SLIGHT * (upper - best.astype(np.float64))).all())
 
 
 def no_split(candidates: Candidates, nodes: int) -> list[Ints]:

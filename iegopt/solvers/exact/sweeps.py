@@ -203,7 +203,13 @@ def _least_between(near: Ints, far: Ints) -> Ints:
     B = max(near.shape[2], far.shape[2])
     least = np.empty((a, b, B), dtype=np.int64)
     step = max(1, _BLOCK // (o * b * B))
+    inner = B == 1 and o > b  # minima are quick along whole blocks of memory: of b or of o
+    if inner:
+        rows, columns = np.ascontiguousarray(near[:, :, 0]), np.ascontiguousarray(far[:, :, 0].T)
     for start in range(0, a, step):
-        block = near[start : start + step, :, None] + far[None]
-        block.min(axis=1, out=least[start : start + step])
+        part = slice(start, start + step)
+        if inner:
+            (rows[part, None] + columns[None]).min(axis=2, out=least[part, :, 0])
+        else:
+            (near[part, :, None] + far[None]).min(axis=1, out=least[part])
     return np.minimum(least, UNREACHABLE, out=least)
