@@ -112,11 +112,16 @@ def _files(output: str | None, count: int) -> list[str | None]:
 
 def _document(snapshot: SnapshotSpec, file: str | None) -> str:
     """The text of a file; raises ``InputError`` where it would be more than a document may be."""
+    from iegopt.errors import InputError
     from iegopt.spec.json_reader import parse_json
     from iegopt.spec.load import dump
+    from iegopt.spec.text import MAX_BYTES, MAX_SNAPSHOT_NODES
 
     compact = json.dumps({"snapshot": snapshot.document()}, ensure_ascii=False)
-    parse_json(compact, snapshot.name)
-    if file is not None and Path(file).suffix.lower() == ".json":
-        return compact + "\n"
-    return f"# {snapshot.name}\n{dump('snapshot', snapshot)}"
+    parse_json(compact, snapshot.name, MAX_SNAPSHOT_NODES)
+    as_json = file is not None and Path(file).suffix.lower() == ".json"
+    text = compact + "\n" if as_json else f"# {snapshot.name}\n{dump('snapshot', snapshot)}"
+    if len(text.encode()) > MAX_BYTES:
+        shorter = "" if as_json else ": as .json it is shorter"
+        raise InputError(f"{snapshot.name}: larger than {MAX_BYTES // 10**6} MB, the most a document may be{shorter}")
+    return text

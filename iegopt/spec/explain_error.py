@@ -10,6 +10,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Callable, Iterable, Sequence
+from itertools import islice
 from typing import Any, TypeVar, get_args
 
 from pydantic import TypeAdapter, ValidationError
@@ -26,6 +27,8 @@ T = TypeVar("T")
 _Path = tuple[str | int, ...]
 
 _CONSIDERED = 1000
+_MANY = 20 * _CONSIDERED
+"""Problems from which they are not all told in Python: a kilobyte each."""
 _LISTED = 110
 _LONGEST_GUESS = 60
 
@@ -67,11 +70,13 @@ def validate(spec_type: type[T], data: object, file: str, where: str = "") -> T:
     try:
         return TypeAdapter(spec_type).validate_python(data, context={"document": True})
     except ValidationError as error:
-        errors = error.errors(include_url=False)
+        count = error.error_count()
+        errors = _first_errors(spec_type, data) if count > _MANY else []
+        errors = errors or error.errors(include_url=False)
     problems = _problems(errors[:_CONSIDERED], data)
     path, details = min(problems.items(), key=lambda item: item[1][0]["type"] == "missing")
     inner, problem = _inner_path(path, _problem(path, details, data, spec_type), data)
-    more = len(problems) - 1 + len(errors[_CONSIDERED:])
+    more = len(problems) - 1 + count - len(errors[:_CONSIDERED])
     if more:
         problem += f" (and {more} more)"
     place = ".".join(shown(part) if isinstance(part, str) else str(part) for part in (*path, *inner))
@@ -92,6 +97,21 @@ def nearest(word: object, choices: Iterable[str]) -> str | None:
 
 def _fold(word: str) -> str:
     return word.lower().replace("-", "_").replace(" ", "_")
+
+
+def _first_errors(spec_type: type[T], data: object) -> list[ErrorDetails]:
+    """Errors of the data with the first entries of each collection alone; none where those have no fault."""
+    try:
+        TypeAdapter(spec_type).validate_python(_beginning(data), context={"document": True})
+    except ValidationError as error:
+        return error.errors(include_url=False)
+    return []
+
+
+def _beginning(data: object) -> object:
+    if isinstance(data, dict):
+        return {key: _beginning(value) for key, value in islice(data.items(), _CONSIDERED)}
+    return [_beginning(value) for value in data[:_CONSIDERED]] if isinstance(data, list) else data
 
 
 def _problems(errors: list[ErrorDetails], data: object) -> dict[_Path, list[ErrorDetails]]:

@@ -14,20 +14,20 @@ __all__ = ["parse_json"]
 
 # Possessive, and satisfied by an unterminated string: one pass over any text, without a stack.
 _STRING = re.compile(r'"(?:[^"\\]++|\\.)*+(?:"|\\?\Z)', re.DOTALL)
-_STRUCTURE = re.compile(r"[\[\]{},]")
+_STRUCTURE = re.compile(r"[\[\]{},:]")
 _LONGEST_INTEGER = 40
 
 
-def parse_json(text: str, file: str) -> Any:
-    """Read one JSON value.
+def parse_json(text: str, file: str, nodes: int = MAX_NODES) -> Any:
+    """Read one JSON value of at most ``nodes`` keys, values and collections.
 
     Raises
     ------
     SpecError
         With ``line L:C`` as its place where there is one: a syntax error, a key given twice, or a
-        document beyond ``MAX_NODES`` or ``MAX_DEPTH``.
+        document beyond ``nodes`` or ``MAX_DEPTH``.
     """
-    _check_bounds(text, file)
+    _check_bounds(text, file, nodes)
     try:
         return json.loads(text, object_pairs_hook=_mapping, parse_int=_integer)
     except json.JSONDecodeError as error:
@@ -38,15 +38,18 @@ def parse_json(text: str, file: str) -> Any:
         raise SpecError(file, _second_place(text, error.key), problem) from None
 
 
-def _check_bounds(text: str, file: str) -> None:
-    """Bound size and depth by the brackets and commas outside strings, before anything is built."""
+def _check_bounds(text: str, file: str, nodes: int) -> None:
+    """Bound size and depth by the brackets, commas and colons outside strings, before anything is built.
+
+    That counts what the YAML reader counts, keys as well as values; an empty collection once more.
+    """
     values, depth = 0, 0
     for match in _STRUCTURE.finditer(_STRING.sub('""', text)):
         mark = match.group()
         values += mark not in "]}"
         depth += (mark in "[{") - (mark in "]}")
-        if values > MAX_NODES:
-            raise SpecError(file, "", f"holds more than {MAX_NODES} values, the most a document may hold")
+        if values > nodes:
+            raise SpecError(file, "", f"holds more than {nodes} values, the most a document may hold")
         if depth > MAX_DEPTH:
             raise SpecError(file, "", f"nested deeper than {MAX_DEPTH} levels, the most a document may be")
 

@@ -35,7 +35,7 @@ from iegopt.spec.request import RequestSpec
 from iegopt.spec.snapshot import SnapshotSpec
 from iegopt.spec.stage import StageSpec
 from iegopt.spec.suite import SuiteSpec
-from iegopt.spec.text import file_name, read_text
+from iegopt.spec.text import MAX_NODES, MAX_SNAPSHOT_NODES, file_name, read_text
 from iegopt.spec.variant import ExecutionPath, PathCard
 from iegopt.spec.yaml_reader import parse_yaml
 from iegopt.units import shown
@@ -86,7 +86,7 @@ _READ_BY = {
 }
 
 
-def read_document(path: str | PathLike[str]) -> dict[str, Any]:
+def read_document(path: str | PathLike[str], nodes: int = MAX_NODES) -> dict[str, Any]:
     """The mapping a YAML or JSON file holds, as plain data.
 
     A name that ends in ``.json`` is JSON, in ``.yaml`` or ``.yml`` YAML; any other file is JSON where it
@@ -101,7 +101,7 @@ def read_document(path: str | PathLike[str]) -> dict[str, Any]:
     file = file_name(path)
     suffix = Path(path).suffix.lower()
     as_json = suffix == ".json" or (suffix not in (".yaml", ".yml") and text.lstrip().startswith("{"))
-    data = parse_json(text, file) if as_json else parse_yaml(text, file)
+    data = parse_json(text, file, nodes) if as_json else parse_yaml(text, file, nodes)
     if not isinstance(data, dict):
         raise SpecError(file, "", f"{shown(data)}: expected a mapping with a key such as request or cluster")
     return data
@@ -126,7 +126,7 @@ def load_document(path: str | PathLike[str], *expected: str) -> tuple[str, Any]:
         In one line: the file, the path inside it, the value, what was expected, and a guess.
     """
     file = file_name(path)
-    data = read_document(path)
+    data = read_document(path, MAX_SNAPSHOT_NODES if expected == ("snapshot",) else MAX_NODES)
     key = _own_key(data, expected or tuple(DOCUMENTS), file)
     siblings = {name: block for name, block in data.items() if name != key}
     body = data[key]

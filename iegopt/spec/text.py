@@ -1,7 +1,8 @@
 """A file as text, and the bounds within which a document is read at all.
 
 The bounds are far above any honest document (a cluster of 10,000 devices written out one by
-one, a dozen keys each) and keep a hostile one under three seconds and 500 MB.
+one, a dozen keys each) and keep a hostile one under three seconds and 500 MB; a snapshot may hold more, for 20,000
+requests with thirty prefix blocks each, and a hostile one takes more.
 """
 
 from __future__ import annotations
@@ -13,11 +14,13 @@ from pathlib import Path
 from iegopt.errors import SpecError
 from iegopt.units import shown
 
-__all__ = ["MAX_BYTES", "MAX_DEPTH", "MAX_NODES", "file_name", "line_and_column", "read_text"]
+__all__ = ["MAX_BYTES", "MAX_DEPTH", "MAX_NODES", "MAX_SNAPSHOT_NODES", "file_name", "line_and_column", "read_text"]
 
 MAX_BYTES = 16 * 10**6
 MAX_NODES = 300_000
 """Keys, values and collections of one document, aliases counted as often as they are used."""
+MAX_SNAPSHOT_NODES = 1_500_000
+"""The same of a snapshot, whose queue is what grows."""
 MAX_DEPTH = 100
 
 # What YAML does not take as it is; JSON has no use for it either.

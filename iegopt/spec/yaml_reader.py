@@ -5,7 +5,7 @@ everything else is text. YAML 1.1 would make ``on`` a boolean, ``010`` eight, ``
 ``2024-01-01`` a date; here they stay what was written, and the spec that reads them decides.
 
 Aliases and merge keys (``<<``) work, but count as often as they are used, so a "billion laughs"
-file meets ``MAX_NODES`` at once. Tags, several documents and keys given twice are refused.
+file meets the bound at once. Tags, several documents and keys given twice are refused.
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ _DECIMAL = re.compile(r"[-+]?[0-9]{1,40}\.[0-9]{0,40}(?:[eE][-+][0-9]{1,4})?")
 _TEXT_TAGS = (None, "!", "tag:yaml.org,2002:str")
 
 
-def parse_yaml(text: str, file: str) -> Any:
-    """Read one YAML document.
+def parse_yaml(text: str, file: str, nodes: int = MAX_NODES) -> Any:
+    """Read one YAML document of at most ``nodes`` keys, values and collections.
 
     Raises
     ------
     SpecError
         With ``line L:C`` as its place: a syntax error, a key given twice, a tag, a second document,
-        an alias without an anchor, or a document beyond ``MAX_NODES`` or ``MAX_DEPTH``.
+        an alias without an anchor, or a document beyond ``nodes`` or ``MAX_DEPTH``.
     """
-    reader = _Reader(text, file)
+    reader = _Reader(text, file, nodes)
     try:
         return reader.document()
     except yaml.MarkedYAMLError as error:
@@ -60,10 +60,10 @@ def parse_yaml(text: str, file: str) -> Any:
 
 
 class _Reader:
-    """Builds values from events. ``nodes`` counts what the document expands to."""
+    """Builds values from events. ``nodes`` counts what the document expands to, ``most`` is what it may."""
 
-    def __init__(self, text: str, file: str) -> None:
-        self.file = file
+    def __init__(self, text: str, file: str, most: int) -> None:
+        self.file, self.most = file, most
         self.loader = _Loader(text)
         self.nodes = 0
         self.anchors: dict[str, tuple[Any, int, int]] = {}
@@ -139,8 +139,8 @@ class _Reader:
 
     def count(self, event: Any, nodes: int, depth: int) -> None:
         self.nodes += nodes
-        if self.nodes > MAX_NODES:
-            self.refuse(event, f"expands to more than {MAX_NODES} values, the most a document may hold")
+        if self.nodes > self.most:
+            self.refuse(event, f"expands to more than {self.most} values, the most a document may hold")
         if depth > MAX_DEPTH:
             self.refuse(event, f"nested deeper than {MAX_DEPTH} levels, the most a document may be")
 

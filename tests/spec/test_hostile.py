@@ -7,14 +7,17 @@ import os
 import subprocess
 import sys
 import time
+import tracemalloc
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from iegopt.errors import SpecError
-from iegopt.spec.load import load_document, read_document
-from iegopt.spec.text import MAX_BYTES, MAX_DEPTH, MAX_NODES
+from iegopt.spec.json_reader import parse_json
+from iegopt.spec.load import load_document, load_snapshot, read_document
+from iegopt.spec.text import MAX_BYTES, MAX_DEPTH, MAX_NODES, MAX_SNAPSHOT_NODES
+from iegopt.spec.yaml_reader import parse_yaml
 
 ROOT = Path(__file__).resolve().parents[2]
 SECONDS = 5.0
@@ -195,3 +198,47 @@ def test_the_bounds_leave_room_for_a_large_honest_cluster(tmp_path: Path) -> Non
     path.write_text(json.dumps({"cluster": {"devices": devices}}))
     _, cluster = load_document(path, "cluster")
     assert len(cluster.devices) == 20_000
+
+
+def _with_blocks(blocks: int) -> str:
+    request = {"model": "m", "prompt_tokens": blocks, "output_tokens": 1}
+    queued = {"id": "q", "arrival": "1s", "request": request, "prefix": list(range(blocks))}
+    instance = {"id": "i", "devices": ["d"], "variant": "v"}
+    return json.dumps({"snapshot": {"time": "1s", "block_tokens": 1, "instances": [instance], "queue": [queued]}})
+
+
+@pytest.mark.parametrize("suffix", [".json", ".yaml"])
+def test_a_snapshot_may_hold_more_than_other_documents(suffix: str, tmp_path: Path) -> None:
+    path = tmp_path / f"queue{suffix}"
+    path.write_text(_with_blocks(MAX_NODES))
+    assert len(load_snapshot(path).queue[0].prefix) == MAX_NODES
+    with pytest.raises(SpecError, match=f"more than {MAX_NODES} values"):
+        load_document(path, "request")
+
+
+def test_a_snapshot_has_its_bound_too(tmp_path: Path) -> None:
+    path = tmp_path / "queue.json"
+    path.write_text(_with_blocks(MAX_SNAPSHOT_NODES))
+    with pytest.raises(SpecError, match=f"holds more than {MAX_SNAPSHOT_NODES} values"):
+        load_snapshot(path)
+
+
+def test_many_wrong_entries_are_told_without_copies_of_all(tmp_path: Path) -> None:
+    path = tmp_path / "queue.json"
+    instances = '"instances": [{"id": "i", "devices": ["d"], "variant": "v"}]'
+    path.write_text('{"snapshot": {"time": "1s", ' + instances + ', "queue": [' + "1," * 200_000 + "1]}}")
+    tracemalloc.start()
+    with pytest.raises(SpecError, match=r"snapshot.queue.0: 1: expected a mapping \(and 200000 more\)"):
+        load_snapshot(path)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 20 * 10**6
+
+
+def test_json_and_yaml_count_the_same_values() -> None:
+    text = json.dumps({"a": {"b": [1, 2, {"c": "x: y, [z]"}], "d": None}, "e": [[3], [4, 5]]})
+    nodes = 19
+    for parse in (parse_json, parse_yaml):
+        assert parse(text, "f", nodes) == json.loads(text)
+        with pytest.raises(SpecError, match=f"more than {nodes - 2} values"):
+            parse(text, "f", nodes - 2)
