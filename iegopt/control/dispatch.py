@@ -11,7 +11,7 @@ from iegopt.control.pool import Worker, role_of
 from iegopt.control.request_run import RequestRun
 from iegopt.control.stage_run import PlannedStage, StageRun
 from iegopt.control.states import State
-from iegopt.control.work import build_work, kv_id, max_tokens
+from iegopt.control.work import build_work, kv_id, max_tokens, transfer_of
 from iegopt.spec.stage import StageKind
 
 __all__ = ["reserved_again", "settle", "start_command"]
@@ -146,8 +146,7 @@ def _push(core: Core, run: RequestRun, prefill: StageRun) -> dict[str, Any] | No
     target = core.pool.workers.get(decode.target) if decode is not None and decode.target is not None else None
     if target is None or target.lost_at is not None or target.id == prefill.worker:
         return None
-    transfer = run.request.kv_transfer_config or core.policy.kv_transfer
-    return {"worker": target.id, "addresses": target.addresses, "transfer": transfer.model_dump(mode="json")}
+    return {"worker": target.id, "addresses": target.addresses, "transfer": transfer_of(run, core.policy)}
 
 
 def _decode_after(run: RequestRun, prefill: StageRun) -> StageRun | None:

@@ -1,9 +1,9 @@
 """What a worker is told to do: ``Start.work``, built from the graph and from what the stages before have yielded.
 
-Common to stages of a model: ``model``, ``variant``, ``precision``, and ``kv``: ``{id, from, tokens, sources}``, the KV
-cache to write, the one to continue, how many tokens that had, and its copies ``{id, worker, tier, tokens, addresses}``,
-best first; where none can be had it is computed again from ``tokens`` in the form of ``segments``, which cover them
-exactly (``stage_run.Sequence``).
+Common to stages of a model: ``model``, ``variant``, ``precision``, and ``kv``: ``{id, from, tokens, sources,
+transfer}``, the KV cache to write, the one to continue, how many tokens that had, its copies ``{id, worker, tier,
+tokens, addresses}``, best first, and how it is to be fetched (``KvTransferConfig``); where none can be had it is
+computed again from ``tokens`` in the form of ``segments``, which cover them exactly (``stage_run.Sequence``).
 
 ======================  ===========================================================================================
 tokenize                ``{model, text | messages | tokens}``
@@ -33,7 +33,7 @@ from iegopt.control.results import Decoded, Read, Tokenized
 from iegopt.control.stage_run import Sequence, StageRun
 from iegopt.spec.stage import StageKind, StageSpec
 
-__all__ = ["build_work", "kv_id", "kv_name", "max_tokens", "request_of", "sequence_before"]
+__all__ = ["build_work", "kv_id", "kv_name", "max_tokens", "request_of", "sequence_before", "transfer_of"]
 
 _DEFAULT_K = 4
 _DEFAULT_OUTPUT = 256
@@ -74,6 +74,11 @@ def sequence_before(run: RequestRun, stage: StageRun) -> Sequence:
         if isinstance(result, Tokenized):
             return Sequence((), ()).then("prefill", result.tokens)
     return Sequence((), ()).then("prefill", tuple(run.inputs.get("tokens", ())))
+
+
+def transfer_of(run: RequestRun, policy: ControlPolicy) -> dict[str, Any]:
+    """How KV caches of a request cross links: as it says itself, else by the policy."""
+    return (run.request.kv_transfer_config or policy.kv_transfer).model_dump(mode="json")
 
 
 def max_tokens(run: RequestRun, stage: StageRun) -> int:
@@ -119,6 +124,7 @@ class _Task:
             "from": kv_id(run, source.id) if source is not None else None,
             "tokens": book.sizes.get(source.id, (0, 0))[0] if source is not None else 0,
             "sources": own + others,
+            "transfer": transfer_of(run, self.policy),
         }
 
     @property

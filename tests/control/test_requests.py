@@ -37,6 +37,7 @@ def test_a_chat_runs_from_prompt_to_answer() -> None:
     assert prefill.work["segments"] == [["prefill", 4]]
     assert prefill.work["push"]["worker"] == "gpu-b.lm"
     assert prefill.work["push"]["transfer"]["chunk_size"] == "256MB"
+    assert prefill.work["kv"]["transfer"] == prefill.work["push"]["transfer"]
     assert hand.of(Reserve) == [Reserve("gpu-b.lm", "r", "decode", 1000)]
     hand.until("prefill")
     assert hand.of(Stream) == [Stream("r", "decode", 0, (9,), "i")]

@@ -106,19 +106,24 @@ def byte_tokens(written: str) -> int:
     return len(written.replace("<s>", "#").replace("<e>", "#").encode())
 
 
-def test_an_agent_grows_its_graph_and_prefills_increments_only(here: Hosted, text: FolderTokenizer) -> None:
+@pytest.mark.parametrize("compression", ["none", "int8"])
+def test_an_agent_grows_its_graph_and_prefills_increments_only(
+    here: Hosted, text: FolderTokenizer, compression: str
+) -> None:
     request = tiny_request(
         "agent", 120, agent=agent(retrieval={"result_tokens": 40}),
         dag_constraints={"max_depth": 40, "max_token_budget": 4000},
+        kv_transfer_config={"compression": compression, "overlap_compute": True},
     )  # fmt: skip
-    answer = here.answer(request, text="Where?", script=scripted(text, 2, "search", text="capital of France"))
+    asked = f"Where, with {compression}?"  # what was prefilled before is not again
+    answer = here.answer(request, text=asked, script=scripted(text, 2, "search", text="capital of France"))
     assert answer["status"] == "complete", answer["reason"]
     stages = answer["stages"]
     assert {"tool-1-search", "tool-2-search", "re_prefill-1", "re_prefill-2", "decode-2"} <= set(stages)
     assert answer["usage"]["rounds"] == 2
     assert answer["usage"]["tool_calls"] == 2
     # Written out as the model's template and tokenizer have it: ChatML, a token for each byte and each mark.
-    prompt = byte_tokens("<s>user\nWhere?<e>\n<s>assistant\n")
+    prompt = byte_tokens(f"<s>user\n{asked}<e>\n<s>assistant\n")
     call = byte_tokens(
         '<tool_call>{"name": "search", "arguments": {"text": "capital of France"}}</tool_call>'
     )  # fmt: skip
@@ -136,6 +141,7 @@ def test_an_agent_grows_its_graph_and_prefills_increments_only(here: Hosted, tex
         "decode-2": (1, prompt + 2 * call + 2 * added),
     }
     assert {name: (stages[name]["computed"], stages[name]["reused"]) for name in held} == held
+    assert (stages["prefill"]["moved"] < prompt * 512) is (compression == "int8")
     assert answer["usage"]["prefilled"] == sum(computed for computed, _ in held.values())
     assert [stages[name]["computed"] for name in ("tokenize", "tool-1-search", "output")] == [None] * 3
 

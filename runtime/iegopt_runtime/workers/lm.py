@@ -123,7 +123,7 @@ class LmExecutor:
 
     async def _generated(self, work: Document, attempt: Attempt, job: Generate) -> tuple[Generated, int]:
         """Run a job to its end, with what KV can be had from elsewhere; its result, and the bytes that came in."""
-        fetched = await self._traffic.fetched(work, attempt, job)
+        job, fetched = await self._traffic.fetched(work, attempt, job)
         try:
             last = await self._followed(job, attempt)
         finally:

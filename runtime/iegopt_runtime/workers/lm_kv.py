@@ -38,24 +38,33 @@ class KvTraffic:
     secret: bytes
     files: Path | None
 
-    async def fetched(self, work: Document, attempt: Attempt, job: Generate) -> int:
-        """Get what others hold and this store does not; its bytes. What nobody has, the engine computes again."""
+    async def fetched(self, work: Document, attempt: Attempt, job: Generate) -> tuple[Generate, int]:
+        """Get what others hold and this store does not; its bytes. What nobody has, the engine computes again.
+
+        Returns
+        -------
+        tuple
+            The job, to go on from KV of the grade that came in where that is more than was here; bytes received.
+        """
         sources = self._elsewhere(work)
         if not sources:
-            return 0
+            return job, 0
         most = max(source["tokens"] for source in work["kv"]["sources"])
         lists = await asyncio.to_thread(self._wanted, job, most)
-        if self._reach(lists) >= most:
-            return 0
-        received = 0
+        reach, received, grade = self._reach(lists), 0, job.grade
+        if reach >= most:
+            return job, 0
         attempt.waiting("kv")
         for wanted in lists:
-            if self._reach(lists) >= most:
+            if reach >= most:
                 break
             with contextlib.suppress(NoRoom, TransferError):
-                received += (await asyncio.to_thread(self.fetcher.fetch, wanted, sources, KvTransferConfig())).received
+                got = await asyncio.to_thread(self.fetcher.fetch, wanted, sources, _transfer(work))
+                received += got.received
+                if got.manifest.tokens > reach:
+                    reach, grade = got.manifest.tokens, got.manifest.grade
         attempt.resumed()
-        return received
+        return replace(job, grade=grade), received
 
     def _wanted(self, job: Generate, most: int) -> list[KvManifest]:
         """What to ask others for: what they had when the controller last heard of it, ``most`` tokens. Files of one
@@ -111,7 +120,7 @@ class KvTraffic:
         store, source, received = self.engine.store, work["kv"]["from"], 0
         manifest = store.manifest(source)
         if manifest is None:
-            manifest, received = self._got(source, self._elsewhere(work))
+            manifest, received = self._got(source, self._elsewhere(work), _transfer(work))
         own = replace(manifest, kv_id=work["kv"]["id"], blocks=tuple(store.acquire(manifest.blocks)))
         store.enter(own)
         tier = Tier[work["tier"]]
@@ -122,11 +131,11 @@ class KvTraffic:
             store.forget(source)
         return own, received
 
-    def _got(self, kv_id: str, sources: list[str]) -> tuple[KvManifest, int]:
+    def _got(self, kv_id: str, sources: list[str], config: KvTransferConfig) -> tuple[KvManifest, int]:
         failures = []
         for source in sources:
             try:
-                got = self.fetcher.fetch_held(kv_id, source, KvTransferConfig())
+                got = self.fetcher.fetch_held(kv_id, source, config)
             except TransferError as error:
                 failures.append(f"{source}: {error}")
             else:
@@ -147,6 +156,11 @@ class KvTraffic:
             "pushed": pushed is not None and pushed.tokens > 0,
             "moved": fetched + (pushed.sent if pushed is not None else 0),
         }  # fmt: skip
+
+
+def _transfer(work: Document) -> KvTransferConfig:
+    """How KV comes in from others."""
+    return validate(KvTransferConfig, work["kv"]["transfer"], "kv", "transfer")
 
 
 def reachable(addresses: Mapping[str, Any]) -> str | None:

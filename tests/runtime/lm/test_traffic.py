@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from iegopt_runtime.kv.fetch import KvFetcher
+from iegopt_runtime.kv.pieces import PieceSender
 from iegopt_runtime.kv.server import KvServer
 from iegopt_runtime.kv.tiers import Tier
 from iegopt_runtime.lm.jobs import Generate, Stop
@@ -49,12 +50,15 @@ def here(make_client: Callable[..., Client]) -> Iterator[KvTraffic]:
     server.close()
 
 
-def fetched(here: KvTraffic, known: Generate, address: str, tokens: int) -> tuple[int, int, list[str]]:
-    """Bytes that came in, tokens of KV that the job then finds, and what was said meanwhile."""
+def fetched(
+    here: KvTraffic, known: Generate, address: str, tokens: int, **transfer: object
+) -> tuple[int, int, list[str]]:
+    """Bytes of KV that came in, tokens of it that the job then finds, and what was said meanwhile."""
     source = {"tokens": tokens, "addresses": {address.partition(":")[0]: address}}
     attempt = Attempt()
-    received = asyncio.run(here.fetched({"kv": {"sources": [source]}}, attempt, known))
-    return received, Client(here.engine).run(known).reused, attempt.said
+    work = {"kv": {"sources": [source], "transfer": transfer}}
+    job, received = asyncio.run(here.fetched(work, attempt, known))
+    return received, Client(here.engine).run(job).reused, attempt.said
 
 
 def test_kv_that_ends_inside_a_block_is_fetched(here: KvTraffic, make_client: Callable[..., Client]) -> None:
@@ -79,3 +83,22 @@ def test_files_of_a_worker_that_is_gone_may_reach_further_than_it_said(
     known = job(PROMPT + written, 90, segments=(("prefill", 100), ("decode", emitted)), generated=emitted)
     received, reused, _ = fetched(here, known, f"file:{tmp_path}/kv1", 100)
     assert (received, reused) == (reach * 512, reach)
+
+
+def test_kv_is_compressed_on_its_way_where_the_transfer_says_so(
+    here: KvTraffic, make_client: Callable[..., Client], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    there, sent = make_client(), list[int]()
+    close = PieceSender.end
+    monkeypatch.setattr(PieceSender, "end", lambda self, manifest: (sent.append(self.sent), close(self, manifest))[1])
+    first = there.run(job(PROMPT, 1, kv_id="r/p"))
+    server = KvServer(there.engine.store, SECRET, ["tcp:127.0.0.1:0"], lambda: 0.0)
+    known = job(PROMPT + first.tokens, 8, segments=(("prefill", 100), ("decode", 1)), generated=1)
+    received, reused, _ = fetched(here, known, server.addresses[0], 100, compression="int8")
+    assert (received, reused) == (100 * 512, 100)
+    assert sent[0] < 0.35 * 100 * 512  # a byte for a number of four, and the scales
+    assert here.engine.wanted(known, 100).blocks
+    assert here.engine.store.match(here.engine.wanted(known, 100).blocks) == 0  # it stands in for nothing exact
+    exact = fetched(here, known, server.addresses[0], 100)
+    assert (exact[:2], sent[1:]) == ((100 * 512, 100), [100 * 512])
+    server.close()
