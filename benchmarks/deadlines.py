@@ -5,10 +5,11 @@ Three of four instances are problems of the generated families (every memory, wi
 another graph, another size, its verified plan or reason out; "again" is the same request once more. All count from the
 call to its return. An answer is late by more than 10 % of the deadline or 0.5 ms, whichever is larger. Where processes
 compete for the processors, what the system made the thread wait for one is told apart (/proc/thread-self/schedstat).
-A real-time class (``chrt -f 1``) avoids it.
+A real-time class (``chrt -f 1``) avoids it. Of late answers it is told what they did, step by step (``steps.py``).
 
     python benchmarks/deadlines.py                    # 2,000 instances
     python benchmarks/deadlines.py --count 300 --seed 1 --rows rows.json  # in pieces, of other seeds
+    python benchmarks/deadlines.py --deadlines 1 --count 800 --no-record  # the shortest alone, a look
     python benchmarks/deadlines.py --count 200 --load  # beside a thread of pure Python and one of numpy
 """
 
@@ -33,10 +34,15 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from benchmarks.record import record
-from iegopt.planner import Planner
+from benchmarks.steps import Spent, Watch
+from iegopt.planner import Planner, in_time
+from iegopt.planner import api as planner
+from iegopt.planner.in_time import InTime
 from iegopt.plans import Plan
 from iegopt.problem.families import FAMILIES, Memory, generate
+from iegopt.solvers import api, auto
 from iegopt.solvers.api import solve
+from iegopt.solvers.auto import AutoSolver
 from iegopt.solvers.exact.compiled import warmup
 from iegopt.solvers.result import Params
 from iegopt.spec.cluster import ClusterSpec
@@ -47,7 +53,10 @@ STAGES, SITES = (5, 10, 20, 35, 50), (64, 128, 256, 512, 1024)
 MODELS = ("H100", "A100-80GB", "L40S", "MI300X")
 REST = 0.08
 """Pause after an instance, as part of its time: a real-time class is stopped where it takes over 95 % of a second."""
-SCHEDSTAT = Path("/proc/thread-self/schedstat")
+STEPS = (
+    (Planner, "graph"), (InTime, "first"), (Planner, "verify"), (InTime, "_over"), (in_time, "compile_graph"),
+    (planner, "decoded"), (auto, "quick_plan"), (auto, "relaxation"), (AutoSolver, "_search"), (api, "_verify"),
+)  # fmt: skip
 
 Call = Callable[[float], bool]
 """Milliseconds in; whether there is a plan out."""
@@ -58,10 +67,13 @@ def main() -> None:
     parser.add_argument("--count", type=int, default=2000, help="instances")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--rows", type=Path, help="answers of earlier pieces (other seeds), counted too and added to")
+    parser.add_argument("--deadlines", type=int, nargs="+", default=DEADLINES, metavar="MS")
+    parser.add_argument("--no-record", action="store_true", help="only show the figures")
     parser.add_argument("--load", action="store_true", help="beside a busy thread of pure Python and one of numpy")
     arguments = parser.parse_args()
-    warmup(compile=False)
+    core = warmup(compile=False).core
     planners = {sites: Planner(_cluster(sites)) for sites in SITES}
+    watch = Watch(STEPS)
     gc.freeze()  # as a server does once it is up
     rows: list[dict[str, Any]] = []
     for number in range(arguments.count):
@@ -69,9 +81,9 @@ def main() -> None:
         rng = random.Random(f"{arguments.seed}-{number}")
         name, call = _request(rng, planners) if number % 4 == 3 else _problem(rng, number)
         with _load(arguments.load):
-            rows += [_timed(name, call, deadline) for deadline in DEADLINES]
+            rows += [_timed(watch, name, call, deadline) for deadline in arguments.deadlines]
             if name.startswith("plan"):
-                rows += [_timed(f"again: {name}", call, deadline) for deadline in DEADLINES]
+                rows += [_timed(watch, f"again: {name}", call, deadline) for deadline in arguments.deadlines]
         time.sleep(REST * (time.perf_counter() - begun))
         if number % 100 == 99:
             print(f"{number + 1} of {arguments.count}", file=sys.stderr, flush=True)
@@ -79,7 +91,8 @@ def main() -> None:
         known = json.loads(arguments.rows.read_text(encoding="utf-8")) if arguments.rows.exists() else []
         rows = [*known, *rows]
         arguments.rows.write_text(json.dumps(rows), encoding="utf-8")
-    figures = {f"{how} {ms} ms": _figures(rows, how, ms) for how in ("solve", "plan", "again") for ms in DEADLINES}
+    figures = {f"{how} {ms} ms": _figures(rows, how, ms) for how in ("solve", "plan", "again")
+               for ms in arguments.deadlines}  # fmt: skip
     for title, row in figures.items():
         print(f"{title:12s} {' '.join(f'{key} {value}' for key, value in row.items())}")
     asked = len([row for row in rows if not row["name"].startswith("again")])
@@ -88,14 +101,16 @@ def main() -> None:
     print(f"late: {len(late)} of {len(rows)}; {len(own)} not because the thread waited for a processor")
     latest = sorted(own, key=lambda row: -row["ms"])[:10]
     for row in latest:
-        print(f"  {row['name']} at {row['deadline']} ms: {row['ms']:.2f} ms")
+        print(f"  {row['name']} at {row['deadline']} ms: {row['ms']:.2f} ms; {row['spent']}")
+    if arguments.no_record:
+        return
     record(
         "deadlines_load" if arguments.load else "deadlines",
         {
-            "instances": asked // len(DEADLINES), "answers": len(rows),
+            "instances": asked // len(arguments.deadlines), "answers": len(rows), "core": core,
             "late": len(late), "late_beyond_waiting": len(own),
             "by_deadline": figures,
-            "latest": [f"{row['name']}, {row['deadline']} ms: {row['ms']:.2f}" for row in latest],
+            "latest": [f"{row['name']}, {row['deadline']} ms: {row['ms']:.2f}; {row['spent']}" for row in latest],
         },
     )  # fmt: skip
 
@@ -167,24 +182,21 @@ def _cluster(sites: int) -> ClusterSpec:
     return ClusterSpec.model_validate({"devices": devices}, context={"document": True})
 
 
-def _timed(name: str, call: Call, deadline: int) -> dict[str, Any]:
-    waited, start = _waited(), time.perf_counter()
-    planned = call(deadline)
-    ms = (time.perf_counter() - start) * 1e3
-    waited = _waited() - waited
+def _timed(watch: Watch, name: str, call: Call, deadline: int) -> dict[str, Any]:
+    planned, spent = watch.call(lambda: call(deadline))
     allowed = deadline + max(0.5, 0.1 * deadline)
+    late = spent.ms > allowed
     return {
-        "name": name, "deadline": deadline, "ms": ms, "plan": planned, "late": ms > allowed,
-        "late_beyond_waiting": ms - waited > allowed,
+        "name": name, "deadline": deadline, "ms": spent.ms, "plan": planned, "late": late,
+        "late_beyond_waiting": spent.ms - spent.waited > allowed, "spent": _told(spent) if late else "",
     }  # fmt: skip
 
 
-def _waited() -> float:
-    """Milliseconds that this thread was ready to run and had no processor, 0 where the system does not say."""
-    try:
-        return int(SCHEDSTAT.read_text(encoding="ascii").split()[1]) / 1e6
-    except OSError:
-        return 0.0
+def _told(spent: Spent) -> str:
+    """What a late answer did."""
+    system = f"waited {spent.waited:.2f}, interrupted {spent.interrupted}, page faults {spent.faults}"
+    steps = ", ".join(f"{name} {ms:.2f}" for name, ms in spent.steps.items())
+    return f"on a processor {spent.worked:.2f}, {system}, garbage {spent.collected:.2f}; {steps}"
 
 
 def _figures(rows: list[dict[str, Any]], how: str, deadline: int) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from iegopt.explain.chosen import chosen
 from iegopt.planner import Planner
 from iegopt.planner.answer import beside_first
 from iegopt.planner.first import FirstPlans
+from iegopt.planner.promising import Promising
 from iegopt.plans import CostSplit, Plan, StagePlan, TransferPlan
 from iegopt.problem.decode import decode
 from iegopt.solvers.clock import Clock
@@ -273,3 +274,19 @@ def test_promising_sites_are_laid_out_when_they_are_chosen_and_not_again() -> No
     FirstPlans.plan(plans, planner._cluster, planner.graph(request()), request(), Clock(10.0))
     assert plans._sites == after
     assert planner._on(planner._cluster)._in_time._first._sites == {}
+
+
+def test_no_sites_are_laid_out_within_a_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
+    planner, asked = Planner(cluster()), request()
+    tables = planner._cluster.focus_tables
+    planner.plan(asked)  # builds the sites of this request's gang sizes
+    assert set(planner._cluster.focus_tables) - set(tables)
+    monkeypatch.setattr(Promising, "of", lambda *_: pytest.fail("laid out"))
+    assert first_of(planner, asked) is not None
+    monkeypatch.undo()
+    planner.update("H100-0", utilisation=0.5)
+    assert set(planner._in_time._first._sites) == set(planner._cluster.focus_tables)
+
+
+def first_of(planner: Planner, asked: RequestSpec) -> Plan | None:
+    return planner._in_time._first.plan(planner._cluster, planner.graph(asked), asked, Clock(10.0))

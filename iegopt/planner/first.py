@@ -64,13 +64,20 @@ class FirstPlans:
         return told(sites, graph, request, facts, place, board.load, weights, clock)
 
     def _over(self, cluster: CompiledCluster, sizes: set[int]) -> Promising | None:
-        """The promising sites for these gang sizes; ``None`` where none are at hand."""
+        """The promising sites for these gang sizes; ``None`` where none are at hand.
+
+        Sites of a table that was built since the last ``prepare`` wait for the next, and those for all gang sizes,
+        which every cluster has from the beginning, stand in for them.
+        """
+        for wanted in (sizes, sizes | set(cluster.gang_sizes)):
+            table = cluster.focus(wanted)
+            kept = None if table is None else self._sites.get(table)
+            if kept is not None and kept.cluster is cluster:
+                return kept
         table = cluster.focus(sizes)
         if table is None:
             return None
-        kept = self._sites.get(table)
-        if kept is None or kept.cluster is not cluster:
-            kept = self._sites[table] = self._of(cluster, table)
+        kept = self._sites[table] = self._of(cluster, table)
         return kept
 
     def _of(self, cluster: CompiledCluster, table: SiteTable) -> Promising | None:
