@@ -140,7 +140,7 @@ def _placed(
     edges = neighbours(len(offers), facts.ends, facts.sizes, weights.lambda_)
     for largest_first in (False, True):
         order = _largest_first(offers) if largest_first else graph.topological_order()
-        place = best_fit(board, offers, slas, edges, sites.free, order, clock)
+        place = best_fit(board, offers, slas, edges, sites.free(), order, clock)
         if place is not None or clock.left <= 0.0:
             return place
     return None

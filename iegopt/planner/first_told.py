@@ -87,19 +87,19 @@ def _stages(
     sites: Promising, graph: GraphSpec, facts: Facts, place: Sequence[int], t0: Sequence[float],
     times: Sequence[float], start: Sequence[float],
 ) -> tuple[StagePlan, ...]:  # fmt: skip
-    table, prices, free, reference = sites.table, sites.prices, sites.free, sites.cluster.reference_price
+    blocks, prices, room, reference = facts.blocks, sites.prices, sites.room(), sites.cluster.reference_price
     every, kinds = np.arange(len(place)), sites.kind[place]
     bound_by: list[int] = facts.terms[every, :, kinds].argmax(axis=1).tolist()
     held: list[float] = facts.held[every, kinds].tolist()
+    names, models = sites.table.topology.sites, [device.model for device, _, _ in sites.table.kinds]
     found = []
     rows = zip(graph.stages, place, kinds.tolist(), t0, times, bound_by, held, start, strict=True)
     for v, (spec, site, kind, own, time, term, memory, begin) in enumerate(rows):
-        block = facts.blocks.get((v, kind))
+        block = blocks.get((v, kind)) if blocks else None
         candidate = None if block is None else block.candidate
         variant = None if candidate is None else candidate.variant
-        precision, devices = spec.compute.precision, sites.devices[site]
+        precision = spec.compute.precision
         money = own * prices[site] / reference
-        room = min([free[d] for d in devices]) * len(devices)
         cost = {"L": own, "T": time, "M": money, "D": 0.0, "dollars": dollars(reference, money)}
         found.append(
             made(
@@ -107,9 +107,9 @@ def _stages(
                 {
                     "id": spec.id,
                     "kind": str(spec.type),
-                    "site": table.topology.sites[site],
+                    "site": names[site],
                     "devices": sites.members[site],
-                    "device_model": table.kinds[kind][0].model,
+                    "device_model": models[kind],
                     "variant": candidate.name if candidate is not None else str(precision) if precision else "default",
                     "artifact": None if variant is None else variant.artifact_path,
                     "t0": own,
@@ -120,7 +120,7 @@ def _stages(
                     "start": begin,
                     "finish": begin + time,
                     "memory": int(memory),
-                    "capacity_ratio": memory / room if room else 0.0,
+                    "capacity_ratio": memory / room[site] if room[site] else 0.0,
                     "sla": spec.latency_sla,
                     "cost": made(CostSplit, cost),
                 },

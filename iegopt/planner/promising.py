@@ -85,10 +85,15 @@ class Promising:
             members=tuple(tuple(topology.devices[d] for d in topology.devices_of(s)) for s in range(topology.S)),
         )
 
-    @property
     def free(self) -> list[float]:
         """(n,) bytes that are free on every device of these sites now."""
         found: list[float] = self.cluster.state.free[self.device].tolist()
+        return found
+
+    def room(self) -> list[float]:
+        """(m,) bytes that are free on every site now, where a stage takes the same of each of its devices."""
+        topology = self.table.topology
+        found: list[float] = (topology.tightest(self.cluster.state.free) * topology.width).tolist()
         return found
 
     def board(self, load: Floats, weights: CostWeights) -> Board:

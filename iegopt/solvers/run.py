@@ -17,6 +17,7 @@ from iegopt.solvers.grain import next_value
 from iegopt.solvers.result import OPTIMALITY_GAP, Params, Result, Status, relative_gap
 from iegopt.solvers.search.greedy import Best
 from iegopt.solvers.search.outcome import outcome, relaxation_proof
+from iegopt.solvers.seconds import relaxation_seconds
 
 __all__ = ["Run"]
 
@@ -75,8 +76,9 @@ class Run:
 
     @property
     def survivors(self) -> npt.NDArray[np.bool_]:
-        """(O,) the options that a better plan can use."""
-        mask = self.problem.allowed if self.best is None else self.relaxed.prune(self.best[0])
+        """(O,) the options that a better plan can use, as far as there is time to find out."""
+        known = self.relaxed.has_min_marginals or self.clock.left > relaxation_seconds(self.problem)
+        mask = self.relaxed.prune(self.best[0]) if known and self.best is not None else self.problem.allowed
         return mask if self.search is None else mask & self.search.survivors()
 
     def covered(self, mask: npt.NDArray[np.bool_]) -> bool:

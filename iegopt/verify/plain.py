@@ -29,11 +29,12 @@ def plain_seconds(spec: StageSpec, kind: DeviceClass, rate: float, factor: float
     """
     flops, traffic, usual = spec.compute.flops, spec.memory.traffic, KINDS[spec.type]
     moved = usual.io if spec.io is None else spec.io.bytes
-    factor *= 1.0 if kind.efficiency is None else kind.efficiency
+    if kind.efficiency is not None:
+        factor *= kind.efficiency
     longest = max(
         _over(usual.flops if flops is None else flops, rate * factor),
         _over(usual.traffic if traffic is None else traffic, kind.bandwidth * factor),
-        _over(moved, kind.io * factor),
+        _over(moved, kind.io * factor) if moved else 0.0,
     )
     return longest + spec.fixed_time
 

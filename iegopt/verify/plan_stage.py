@@ -104,12 +104,11 @@ class StageCheck:
         if found is None:
             return None
         precision, rate = found
-        shape = spec.parallelism
-        k = len(at.devices)
-        if k > 1 and (shape is None or shape.strategy is not ParallelStrategy.TENSOR):
-            return self._modelled(spec, at, first, precision, None)
-        factor = 1.0
-        if k > 1 and shape is not None:
+        k, factor = len(at.devices), 1.0
+        if k > 1:
+            shape = spec.parallelism
+            if shape is None or shape.strategy is not ParallelStrategy.TENSOR:
+                return self._modelled(spec, at, first, precision, None)
             factor = k * (self._parallel_efficiency(at.devices) if shape.efficiency is None else shape.efficiency)
         t0 = plain_seconds(spec, first.kind, rate, factor)
         kv = spec.memory.kv_cache_size or 0

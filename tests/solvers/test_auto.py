@@ -13,10 +13,14 @@ from iegopt.problem.instance import parse_instance, to_problem
 from iegopt.solvers import auto, root_prices
 from iegopt.solvers.api import solve
 from iegopt.solvers.brute import Brute
+from iegopt.solvers.clock import Clock
 from iegopt.solvers.counting import COUNTING_PROOF, overfull
 from iegopt.solvers.evaluate import finish_times
+from iegopt.solvers.exact.relaxation import relaxation
 from iegopt.solvers.incumbent import no_option
 from iegopt.solvers.result import Params, Status
+from iegopt.solvers.run import Run
+from iegopt.solvers.search.quick import quick_plan
 from tests.solvers.random_problems import random_problem
 
 
@@ -147,3 +151,16 @@ def test_the_note_of_a_proof_does_not_begin_with_what_was_not_found() -> None:
     result = solve(problem, "auto")
     assert (result.status, result.bound, result.proof) == (Status.INFEASIBLE, None, "enumeration")
     assert not result.note.startswith("no feasible plan")
+
+
+def test_options_are_not_pruned_once_the_clock_has_ended() -> None:
+    problem = generate("fanout", 12, 64, "part_full", 3)
+    relaxed = relaxation(problem)
+    plan = quick_plan(problem, Clock(10.0))
+    assert plan is not None
+    over = Run(relaxed, plan, Params(), Clock(0.0), Clock(0.0), "")
+    assert over.survivors.tolist() == problem.allowed.tolist()
+    assert not relaxed.has_min_marginals
+    in_time = Run(relaxed, plan, Params(), Clock(10.0), Clock(10.0), "")
+    assert in_time.survivors.sum() < problem.allowed.sum()
+    assert over.survivors.tolist() == in_time.survivors.tolist()  # known by now

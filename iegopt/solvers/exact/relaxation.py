@@ -96,6 +96,11 @@ class Relaxation:
         np.copyto(marginals, UNREACHABLE, where=~problem.allowed)
         return marginals
 
+    @property
+    def has_min_marginals(self) -> bool:
+        """Whether they are worked out already, which takes as long as the relaxation did."""
+        return "min_marginals" in vars(self)
+
     def _beliefs(self) -> Ints:
         """(O,) the least cost of every option's tree with it: messages from the parents down."""
         if self.compiled is not None:

@@ -76,18 +76,22 @@ def best_fit(
     free
         Bytes by number of device; changed in place.
     """
-    latency, rate, factor, load = board.latency, board.rate, board.factor, board.load
+    latency, rate, factor, load, devices = board.latency, board.rate, board.factor, board.load, board.devices
+    kind, ranked = board.kind, board.ranked
     place = [-1] * len(offers)
     for i, v in enumerate(order):
         if i % _POLLED == 0 and clock.left <= 0.0:
             return None
         near = [(place[u], a, b) for u, a, b in edges[v] if place[u] >= 0]
         of_kind, sla = offers[v], slas[v]
-        rows: list[tuple[float, float, Sequence[int]]] = []
-        rows += [(*of_kind[k], (q,)) for q, _, _ in near if (k := board.kind[q]) in of_kind]
-        rows += [(t0, each, board.ranked[k]) for k, (t0, each) in of_kind.items()]
+        rows: list[tuple[Sequence[int], tuple[float, float]]] = []
+        for q, _, _ in near:
+            if kind[q] in of_kind:
+                rows.append(((q,), of_kind[kind[q]]))
+        for k, offer in of_kind.items():
+            rows.append((ranked[k], offer))
         best, least, taken = -1, math.inf, 0.0
-        for t0, each, sites in rows:
+        for sites, (t0, each) in rows:
             for p in sites:
                 score = t0 * factor[p]
                 if score >= least:
@@ -98,7 +102,7 @@ def best_fit(
                     if q != p:
                         score += a * latency[q][p] + b * rate[q][p]
                 if score < least:
-                    for d in board.devices[p]:
+                    for d in devices[p]:
                         if free[d] < each:
                             break
                     else:
@@ -106,6 +110,6 @@ def best_fit(
         if best < 0:
             return None
         place[v] = best
-        for d in board.devices[best]:
+        for d in devices[best]:
             free[d] -= taken
     return place
