@@ -14,6 +14,7 @@ from iegopt.batch.cpsat import CpsatJob
 from iegopt.batch.cpsat_limits import add_limits
 from iegopt.batch.cpsat_model import UTILITY, Variables, losses, make_variables, unsupported
 from iegopt.batch.placement import KEEP, MIGRATE, PREEMPT, Placement
+from iegopt.solvers.cpsat.solver import careful_solver
 from iegopt.solvers.worker import serve
 
 __all__ = ["solve_levels"]
@@ -49,7 +50,7 @@ def solve_levels(job: CpsatJob, send: Send) -> None:
     for n, level in enumerate(levels):
         worth = _worth(v, level)
         v.cp.maximize(worth)
-        solver = cp_model.CpSolver()
+        solver = careful_solver()
         left = job.until - time.monotonic()
         if left <= 0.0:
             return

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+import iegopt
 from iegopt.problem.families import generate
 from iegopt.solvers.brute import Brute
 from iegopt.solvers.cpsat import CpSat
-from iegopt.solvers.cpsat.solver import run
+from iegopt.solvers.cpsat.solver import careful_solver, run
 from iegopt.solvers.evaluate import objective
 from iegopt.solvers.result import Params, Status
 from tests.solvers.random_problems import random_problem
@@ -83,3 +85,14 @@ def test_moments_beyond_int64_are_refused() -> None:
         problem, makespan_weight=1.0, options=dataclasses.replace(problem.options, time=problem.options.time * 10**9)
     )
     assert "2^62" in (CpSat().supports(slow) or "")
+
+
+def test_every_solve_leaves_the_faulty_presolve_out() -> None:
+    package = Path(iegopt.__file__).parent
+    makers = {
+        file.relative_to(package).as_posix()
+        for file in package.rglob("*.py")
+        if "CpSolver()" in file.read_text(encoding="utf-8")
+    }
+    assert makers == {"solvers/cpsat/solver.py", "bench/peers/cpsat_element.py"}  # a peer is as users have it
+    assert careful_solver().parameters.presolve_inclusion_work_limit == 0
