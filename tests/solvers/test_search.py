@@ -68,10 +68,10 @@ def test_deltas_of_moves(seed: int) -> None:
         for w in state.neighbours(v):
             moves += gathers(state, (v, w))
     for move in moves:
-        plan, value, load = state.plan(), state.value, state.load.copy()
+        plan, value, load = state.plan(), state.value, state.memory.load.copy()
         delta, supported, violation = move.delta(state), move.supports(state), state.violation()
         assert (state.plan() == plan).all()
-        assert (state.load == load).all()
+        assert (state.memory.load == load).all()
         assert move.apply(state) == delta
         assert objective(problem, state.plan()) == value + delta
         if supported:

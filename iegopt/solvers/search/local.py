@@ -132,7 +132,7 @@ def _kicked(
         if not fine or state.value > before_value + slack * abs(before_value):
             state.adopt(before)
         if kicks % 100 == 0:
-            state.pressure[:] = 1.0
+            state.memory.pressure[:] = 1.0
             state.adopt(best[1])
     return best, kicks
 

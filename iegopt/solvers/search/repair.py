@@ -54,6 +54,6 @@ def repair(state: State, clock: Clock, rng: random.Random, steps: int | None = N
             span = float(np.ptp(offers.cost[open_options])) + 1.0
             pick = int((violation * (_DEAR * span) + offers.cost).argmin())
         if violation[pick] >= here:
-            state.press()
+            state.memory.press()
         held[stage, now] = step + rng.randint(3, 8 + len(culprits))
         state.place(stage, start + pick)

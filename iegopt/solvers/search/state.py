@@ -12,7 +12,6 @@ A stage may be unplaced (choice −1): it then weighs nothing.
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass
 
 import numpy as np
@@ -22,6 +21,8 @@ from iegopt.errors import InternalError
 from iegopt.problem.arrays import NO_LIMIT, Affinity, Problem
 from iegopt.solvers.evaluate import affinity_holds, objective
 from iegopt.solvers.exact.messages import Messages
+from iegopt.solvers.search.broken_rules import broken_pairs, penalty
+from iegopt.solvers.search.held_memory import HeldMemory
 
 __all__ = ["Offers", "State"]
 
@@ -62,12 +63,7 @@ class State:
         self.choice = [-1] * problem.V
         self.value = 0
         self.potential = [options.cost[options.of(v)].copy() for v in range(problem.V)]
-        self.load = np.zeros(problem.topology.D, dtype=np.int64)
-        self.pressure = np.ones(problem.topology.D)
-        self._scale = 1.0 / np.maximum(problem.capacity, 1)
-        self._users: Counter[int] = Counter()
-        self._keyed = bool((options.weight_key >= 0).any())
-        self._single = bool((problem.topology.width == 1).all())
+        self.memory = HeldMemory(problem)
         self._rules: list[list[Affinity]] = [[r for r in problem.affinities if v in r.stages] for v in range(problem.V)]
         self._around: list[list[tuple[int, int, bool]]] = [[] for _ in range(problem.V)]
         for e, (u, w) in enumerate(zip(messages.source, messages.target, strict=True)):
@@ -96,9 +92,9 @@ class State:
         now = self.choice[stage]
         cost = self.potential[stage].copy()
         sites = options.site[span]
-        violation = np.where(problem.allowed[span], self._overload(stage, span, sites), np.inf)
+        violation = np.where(problem.allowed[span], self.memory.overload(span, now), np.inf)
         for rule in self._rules[stage]:
-            broken = self._broken(rule, stage, sites)
+            broken = broken_pairs(problem.topology, rule, self._sites_of(rule, stage), sites)
             if rule.required:
                 violation += broken
             else:
@@ -117,7 +113,7 @@ class State:
     def violation(self) -> float:
         """How much the plan breaks hard constraints; exactly 0 where it breaks none."""
         problem, options = self.problem, self.problem.options
-        total = float((np.maximum(0, self.load - problem.capacity) * self._scale).sum())
+        total = self.memory.excess
         plan = self.plan()
         for rule in problem.affinities:
             if rule.required and all(self.choice[v] >= 0 for v in rule.stages):
@@ -136,7 +132,7 @@ class State:
         """Stages that take part in a broken constraint."""
         problem, options = self.problem, self.problem.options
         found: set[int] = set()
-        over = self.load > problem.capacity
+        over = self.memory.over
         if over.any():
             for v, option in enumerate(self.choice):
                 if option >= 0 and over[problem.topology.devices_of(int(options.site[option]))].any():
@@ -174,11 +170,7 @@ class State:
 
     def free_without(self, stages: tuple[int, ...]) -> Ints:
         """(S,) free memory on the fullest device of every site once some stages have left (shared weights stay)."""
-        options, topology = self.problem.options, self.problem.topology
-        free = self.problem.capacity - self.load
-        for v in stages:
-            free[topology.devices_of(int(options.site[self.choice[v]]))] += options.share[self.choice[v]]
-        return topology.tightest(free)
+        return self.memory.free_without([self.choice[v] for v in stages])
 
     # -- changing ----------------------------------------------------------------------------
 
@@ -194,9 +186,9 @@ class State:
         )
         penalties = self._penalties(stage) if self._rules[stage] else 0
         if before >= 0:
-            self._bear(before, -1)
+            self.memory.bear(before, -1)
         if option >= 0:
-            self._bear(option, 1)
+            self.memory.bear(option, 1)
         for e, w, forward in self._around[stage]:
             if before >= 0:
                 self.potential[w] -= self._row(e, before, forward, False)
@@ -219,80 +211,17 @@ class State:
         for v, option in enumerate(plan.tolist() if isinstance(plan, np.ndarray) else plan):
             self.place(v, option)
 
-    def press(self) -> None:
-        """Make overload of the devices that are overloaded now weigh more from here on."""
-        self.pressure[self.load > self.problem.capacity] += 1.0
-
     # -- parts -------------------------------------------------------------------------------
 
-    def _bear(self, option: int, sign: int) -> None:
-        options = self.problem.options
-        share = int(options.share[option])
-        key = int(options.weight_key[option])
-        if key >= 0:
-            self._users[key] += sign
-            if self._users[key] == (1 if sign > 0 else 0):
-                share += int(options.weight_share[option])
-        self.load[self.problem.topology.devices_of(int(options.site[option]))] += sign * share
-
-    def _overload(self, stage: int, span: slice, sites: Ints) -> Floats:
-        """(n,) what an option adds to overload on its worst device, the stage itself taken off."""
-        options, topology = self.problem.options, self.problem.topology
-        need = options.share[span]
-        now = self.choice[stage]
-        free = self.problem.capacity - self.load
-        if now >= 0:
-            devices = topology.devices_of(int(options.site[now]))
-            own = int(options.share[now])
-            key = int(options.weight_key[now])
-            if key >= 0 and self._users[key] == 1:
-                own += int(options.weight_share[now])
-            free[devices] += own
-        if self._keyed:
-            keys = options.weight_key[span]
-            used = {key for key, count in self._users.items() if count > (now >= 0 and key == options.weight_key[now])}
-            new = (keys >= 0) & ~np.isin(keys, list(used))
-            need = need + np.where(new, options.weight_share[span], 0)
-        if self._single:
-            devices = topology.device_index[sites]
-            room, scale = free[devices], (self._scale * self.pressure)[devices]
-        else:
-            room = np.minimum.reduceat(free[topology.device_index], topology.device_ptr[:-1])[sites]
-            scale = np.maximum.reduceat((self._scale * self.pressure)[topology.device_index], topology.device_ptr[:-1])[
-                sites
-            ]
-        return np.asarray((np.maximum(0, need - room) - np.maximum(0, -room)) * scale)
-
-    def _broken(self, rule: Affinity, stage: int, sites: Ints) -> Floats:
-        """(n,) pairs of a rule that are broken with the stage on each site; 0 where the rule holds."""
-        group, options = self.problem.topology.group, self.problem.options
-        others = [int(options.site[self.choice[w]]) for w in rule.stages if w != stage and self.choice[w] >= 0]
-        together = np.zeros(len(sites))
-        for s in others:
-            match = sites == s
-            if rule.level >= 0 and group[rule.level, s] >= 0:
-                match = match | (group[rule.level, sites] == group[rule.level, s])
-            together += match
-        among = sum(self._together(rule.level, a, b) for i, a in enumerate(others) for b in others[:i])
-        pairs = len(others) * (len(others) - 1) / 2
-        if rule.apart:
-            return together + among
-        return (len(others) - together) + (pairs - among)
-
-    def _together(self, level: int, a: int, b: int) -> bool:
-        group = self.problem.topology.group
-        return a == b or (level >= 0 and bool(group[level, a] == group[level, b] >= 0))
+    def _sites_of(self, rule: Affinity, but: int = -1) -> list[int]:
+        """Sites of the placed stages of a rule, all but one."""
+        site = self.problem.options.site
+        return [int(site[self.choice[w]]) for w in rule.stages if w != but and self.choice[w] >= 0]
 
     def _penalties(self, stage: int) -> int:
         """Penalties of the broken preferred affinities of a stage, among the placed stages."""
-        options, total = self.problem.options, 0
-        for rule in self._rules[stage]:
-            if not rule.required:
-                sites = [int(options.site[self.choice[v]]) for v in rule.stages if self.choice[v] >= 0]
-                pairs = [self._together(rule.level, a, b) for i, a in enumerate(sites) for b in sites[:i]]
-                if any(pairs) if rule.apart else not all(pairs):
-                    total += rule.penalty
-        return total
+        topology = self.problem.topology
+        return sum(penalty(topology, rule, self._sites_of(rule)) for rule in self._rules[stage] if not rule.required)
 
     def _row(self, edge: int, option: int, forward: bool, time: bool) -> Ints:
         key = (edge, option, forward, time)
