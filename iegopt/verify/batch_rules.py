@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 
 from iegopt.batch_plans import BatchPlan, RunningDecision
 from iegopt.verify.consequences import Consequences, Placed
@@ -139,6 +140,7 @@ def check_uses(plan: BatchPlan, found: Consequences) -> Iterator[Violation]:
 def check_refused(plan: BatchPlan, waiting: Mapping[str, Waiting], found: Consequences) -> Iterator[Violation]:
     """Requests that are refused although they would keep their limits alone from the next replan on, and reasons that
     are none: what is said to be short is enough."""
+    kinds = _alike(found.engines.values())
     for decision in plan.queue:
         reason = decision.reason
         if (
@@ -150,29 +152,55 @@ def check_refused(plan: BatchPlan, waiting: Mapping[str, Waiting], found: Conseq
         ):
             yield Violation("reason", decision.id, f"{reason.rule}: it needs {reason.need}", f"more than {reason.have}")
         if decision.status == "refused":
-            where = _alone(waiting[decision.id], found)
+            where = _alone(waiting[decision.id], kinds, found)
             if where is not None:
                 yield Violation("refusal", decision.id, "refused", f"held: alone it keeps its limits on {where}")
 
 
-def _alone(request: Waiting, found: Consequences) -> str | None:
+@dataclass(frozen=True, eq=False)
+class _Alike:
+    """Instances of one kind, as a refused request is tried on them: the first that prefills, and of those that
+    decode (and of those that do both) each that has more free than all before it, so that the first with room for a
+    request is among them."""
+
+    first: Engine | None
+    last: tuple[Engine, ...]
+    both: tuple[Engine, ...]
+
+
+def _alike(engines: Iterable[Engine]) -> list[tuple[Engine, _Alike]]:
+    """One instance of every kind, and the kind."""
+    kinds: dict[int, list[Engine]] = {}
+    for engine in engines:
+        kinds.setdefault(id(engine.costs), []).append(engine)
+    found = []
+    for same in kinds.values():
+        last = [engine for engine in same if engine.decodes]
+        first = next((engine for engine in same if engine.prefills), None)
+        both = [engine for engine in last if engine.prefills]
+        found.append((same[0], _Alike(first, tuple(_roomier(last)), tuple(_roomier(both)))))
+    return found
+
+
+def _roomier(engines: Iterable[Engine]) -> Iterator[Engine]:
+    most = -1
+    for engine in engines:
+        if engine.free > most:
+            most = engine.free
+            yield engine
+
+
+def _alone(request: Waiting, kinds: Iterable[tuple[Engine, _Alike]], found: Consequences) -> str | None:
     """An instance, or two, on which a request would keep its limits if it ran alone; one of each kind is tried."""
     if request.card is None or request.prompt > request.card.max_context:
         return None
-    able = [engine for engine in found.engines.values() if request.runs_on(engine)]
-    first: dict[int, Engine] = {}
-    last: dict[int, Engine] = {}
-    both: dict[int, Engine] = {}
-    for engine in able:
-        if engine.prefills:
-            first.setdefault(id(engine.costs), engine)
-        if engine.decodes and request.kv_full <= engine.free:
-            last.setdefault(id(engine.costs), engine)
-            if engine.prefills:
-                both.setdefault(id(engine.costs), engine)
-    pairs = [(engine, engine) for engine in both.values()]
+    able = [kind for one, kind in kinds if request.runs_on(one)]
+    both = [next((e for e in kind.both if request.kv_full <= e.free), None) for kind in able]
+    pairs = [(engine, engine) for engine in both if engine is not None]
     if request.output:
-        pairs += [(p, q) for p in first.values() for q in last.values() if p is not q and p.like(q)]
+        last = [next((e for e in kind.last if request.kv_full <= e.free), None) for kind in able]
+        ends = [(kind.first, q) for kind in able for q in last]
+        pairs += [(p, q) for p, q in ends if p is not None and q is not None and p is not q and p.like(q)]
     return next((f"{p.id}, {q.id}" for p, q in pairs if _keeps(request, p, q, found)), None)
 
 
