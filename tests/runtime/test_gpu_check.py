@@ -17,27 +17,48 @@ pytestmark = pytest.mark.slow
 def tiny_card() -> LlmCard:
     return library.llm("Llama-3.2-1B").model_copy(
         update={
-            "parameters": 120_000, "layers": 2, "hidden_size": 64, "attention_heads": 4, "kv_heads": 2, "head_dim": 16,
-            "vocabulary": 260, "max_context": 2048,
+            "parameters": 180_000, "layers": 2, "hidden_size": 64, "attention_heads": 4, "kv_heads": 2, "head_dim": 16,
+            "vocabulary": 1000, "max_context": 2048,
         }
     )  # fmt: skip
 
 
-def test_every_part_runs_on_the_cpu() -> None:
+def tiny_setup() -> gpu_check.Setup:
     card = tiny_card()
-    setup = gpu_check.Setup(
+    return gpu_check.Setup(
         device="cpu", shape=gpu_check.shape_of(card), precision=Precision.BF16, llm=card, card=library.device("H200"),
         prompts=(8, 16, 24, 32), contexts=(8, 16, 24, 32), steps=3, block_tokens=16, kv_bytes=10**6, repeats=1,
     )  # fmt: skip
-    figures, profile = gpu_check.check(setup)
+
+
+def test_every_part_runs_on_the_cpu() -> None:
+    figures, profile = gpu_check.check(tiny_setup())
+    assert figures["failed"] == []
     assert figures["identical"] == figures["compared"] == 4
     assert set(figures["times"]["prefill"]) == {8, 16, 24, 32}
-    assert all(figures[f"{way}_gb_per_s"] > 0 for way in ("to_host", "to_device", "to_files", "from_files", "int8"))
+    rates = {"to_host", "to_device", "to_files", "from_files", "int8_encode", "int8_decode", "unix_int8", "tcp_none"}
+    assert all(figures[f"{way}_gb_per_s"] > 0 for way in rates)
     assert 0 < figures["int8_relative_error"] < 0.05
     assert set(figures["errors"]) == {"roofline", "fit"}
+    assert profile is not None
     text = dump("profile", profile)
     assert "benchmarks/gpu_check.py" in text
     assert [str(m.kind) for m in profile.measurements] == ["prefill", "decode"]
+
+
+def test_a_part_that_fails_does_not_keep_the_others(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def broken(*_: object) -> None:
+        raise RuntimeError("no such kernel")
+
+    for name in ("measure_times", "transfers"):
+        monkeypatch.setattr(gpu_check, name, broken)
+    figures, profile = gpu_check.check(tiny_setup())
+    assert figures["failed"] == ["times", "transfers"]
+    assert figures["identical"] == 4
+    assert profile is None
+    assert "RuntimeError: no such kernel" in capsys.readouterr().err
 
 
 def test_the_shape_has_the_parameters_of_its_card() -> None:

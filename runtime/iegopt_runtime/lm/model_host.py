@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -30,7 +31,8 @@ FULL_KV = {"full_attention", "sliding_attention", "chunked_attention"}
 
 @dataclass
 class LoadedModel:
-    """A model in memory. ``context`` in tokens; ``eos`` are the tokens that end its output."""
+    """A model in memory. ``context`` in tokens; ``eos`` are the tokens that end its output; ``cache`` is the argument
+    by which it takes KV."""
 
     artifact: Artifact
     model: Any
@@ -41,12 +43,13 @@ class LoadedModel:
     eos: frozenset[int]
     bytes: int
     load_seconds: float
+    cache: str
     users: int = 0
     used_at: float = field(default=0.0)
 
     def forward(self, tokens: torch.Tensor, kv: SequenceKv) -> torch.Tensor:
         """One pass over ``tokens``, shape (1, n), after what ``kv`` holds; the logits after the last, (vocabulary,)."""
-        out = self.model(input_ids=tokens, cache=kv.cache, use_cache=True, logits_to_keep=1)
+        out = self.model(input_ids=tokens, use_cache=True, logits_to_keep=1, **{self.cache: kv.cache})
         logits: torch.Tensor = out.logits[0, -1]
         return logits
 
@@ -163,8 +166,8 @@ class ModelHost:
         seconds = time.perf_counter() - began
         self.registry.record_load(artifact, seconds)
         vocabulary = model.get_input_embeddings().num_embeddings
-        eos = _eos(model, tokenizer)
-        return LoadedModel(artifact, model, tokenizer, layout, context, vocabulary, eos, size, seconds)
+        eos, cache = _eos(model, tokenizer), _cache_argument(artifact, model)
+        return LoadedModel(artifact, model, tokenizer, layout, context, vocabulary, eos, size, seconds, cache)
 
 
 def _shape(artifact: Artifact) -> tuple[KvLayout, int]:
@@ -199,6 +202,15 @@ def _weight_bytes(artifact: Artifact) -> int:
                 shape = weights.get_slice(name).get_shape()
                 numbers += int(torch.Size(shape).numel())
     return numbers * DTYPES[artifact.precision].itemsize
+
+
+def _cache_argument(artifact: Artifact, model: Any) -> str:
+    """Models take what they do not know without a word, so that KV by another name would be lost."""
+    known = inspect.signature(model.forward).parameters
+    found = next((name for name in ("cache", "past_key_values") if name in known), None)
+    if found is None:
+        raise ModelError(f"{artifact.model}: {type(model).__name__} takes no KV cache; served are models that do")
+    return found
 
 
 def _eos(model: Any, tokenizer: FolderTokenizer) -> frozenset[int]:

@@ -72,17 +72,17 @@ def _make(draft: Path) -> None:
     llama_folder(draft, config)
 
 
-def llama_folder(folder: Path, config: LlamaConfig, seed: int = 20) -> None:
+def llama_folder(folder: Path, config: LlamaConfig, seed: int = 20, device: str = "cpu") -> None:
     """Fill ``folder`` with a Llama of this shape and dtype (fp32 where the configuration has none), random weights
-    drawn with ``seed``, and the byte tokenizer."""
+    drawn with ``seed`` on ``device``, and the byte tokenizer."""
     import torch
     from transformers import LlamaForCausalLM
 
     from iegopt_runtime.models.quiet import quiet
 
-    with torch.random.fork_rng(devices=[]):
+    with torch.random.fork_rng(devices=[]), torch.device(device):
         torch.manual_seed(seed)
-        model = LlamaForCausalLM(config).to(config.dtype or torch.float32)
+        model = LlamaForCausalLM(config).to(config.dtype or torch.float32).cpu()
     with quiet():
         model.save_pretrained(folder)
         byte_tokenizer().save_pretrained(folder)
