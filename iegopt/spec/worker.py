@@ -31,8 +31,10 @@ class WorkerSpec(Spec):
     Such a device is planned for stages of its ``roles`` alone, and not as part of a gang; the rest is read by
     ``iegopt_runtime``. ``at`` says who starts them: ``local`` workers are started beside the controller, ``elsewhere``
     ones register by themselves (``iegopt worker``). ``threads`` are those of one process, ``max_batch`` the sequences
-    that an ``lm`` worker holds active, ``slots`` what the others run at once. ``resident`` of the device lists the
-    variants that are loaded at the start.
+    that an ``lm`` worker holds active, ``slots`` what the others run at once. ``block_tokens`` are those of a block of
+    KV and of one pass of a prefill, the same for all ``lm`` workers of a cluster, since neither KV nor the last bits of
+    its numbers agree otherwise: 64 suits processors, 1024 a GPU. ``resident`` of the device lists the variants that are
+    loaded at the start.
     """
 
     roles: tuple[Role, ...] = Field(min_length=1)
@@ -40,6 +42,7 @@ class WorkerSpec(Spec):
     threads: PositiveInt = 1
     max_batch: PositiveInt = 8
     slots: PositiveInt = 16
+    block_tokens: PositiveInt = 64
     kv: KvBudgets = KvBudgets()
 
     @model_validator(mode="after")

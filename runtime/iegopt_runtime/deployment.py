@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from iegopt.devices import Device, expand
@@ -35,14 +35,25 @@ def deployed(cluster: ClusterSpec) -> tuple[Deployed, ...]:
     Raises
     ------
     InputError
-        As ``iegopt.devices.expand``.
+        As ``iegopt.devices.expand``; ``lm`` workers whose blocks of KV have unlike sizes.
     """
     found: list[Deployed] = []
     devices = iter(expand(cluster))
     for spec in cluster.devices:
         for _ in range(spec.count):
             found += _of_device(spec, next(devices))
+    _check_blocks(cluster, [worker for worker in found if worker.role == "lm"])
     return tuple(found)
+
+
+def _check_blocks(cluster: ClusterSpec, models: Sequence[Deployed]) -> None:
+    """KV of one worker is of use to another only in blocks of the same size."""
+    other = next((worker for worker in models if worker.spec.block_tokens != models[0].spec.block_tokens), None)
+    if other is not None:
+        raise InputError(
+            f"cluster {cluster.name}: device {other.device}: worker.block_tokens {other.spec.block_tokens}: "
+            f"expected {models[0].spec.block_tokens}, as device {models[0].device} has"
+        )
 
 
 def _of_device(spec: DeviceSpec, device: Device) -> list[Deployed]:

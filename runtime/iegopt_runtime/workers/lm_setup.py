@@ -55,7 +55,10 @@ def lm_executor(
         model, _, variant = name.partition("/")
         _load(host, registry.find(model, variant or None))
     addresses = [f"unix:{folder / 'kv.sock'}", *([listen] if listen is not None else [])]
-    engine = LmEngine(host, store, max_batch=deployed.spec.max_batch, threads=deployed.spec.threads).start()
+    spec = deployed.spec
+    engine = LmEngine(
+        host, store, max_batch=spec.max_batch, block_tokens=spec.block_tokens, threads=spec.threads
+    ).start()  # fmt: skip
     server = KvServer(store, secret, addresses, time.monotonic)
     fetcher = KvFetcher(store, secret, time.monotonic, PEER_SECONDS)
     return LmExecutor(KvTraffic(engine, server, fetcher, secret, files), Texts(registry))

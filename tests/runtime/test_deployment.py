@@ -1,0 +1,60 @@
+"""Which workers a cluster has, and what its words make of one that serves models."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from iegopt.errors import InputError
+from iegopt.spec.cluster import ClusterSpec
+from iegopt_runtime.deployment import deployed, find_worker
+from iegopt_runtime.models.registry import Registry
+from iegopt_runtime.workers.lm_setup import lm_executor
+from tests.runtime.lm.test_executor import SECRET, Attempt, decode
+from tests.runtime.local import local_cluster
+
+
+def cluster(*blocks: int) -> ClusterSpec:
+    kv = {"device": "8MB", "host": "8MB", "disk": "0B"}
+    names = ("prefiller", "decoder")
+    workers = [{"worker": {"roles": ["lm"], "block_tokens": size, "kv": kv}} for size in blocks]
+    return local_cluster(**dict(zip(names, workers, strict=True)))
+
+
+def test_a_worker_is_a_role_of_a_device() -> None:
+    names = ["prefiller/lm", "decoder/lm", "host/cpu", "host/tool", "host/retrieval"]
+    assert [worker.name for worker in deployed(cluster(64, 64))] == names
+    where = {"datacenter": "dc0", "rack": "dc0/rack0", "host": "dc0/rack0/here"}
+    assert find_worker(cluster(64, 64), "decoder", "lm").location == where
+
+
+def test_models_whose_blocks_are_unlike_are_refused() -> None:
+    told = r"device decoder: worker\.block_tokens 64: expected 256, as device prefiller has"
+    with pytest.raises(InputError, match=told):
+        deployed(cluster(256, 64))
+
+
+@pytest.mark.parametrize("size", [64, 256])
+def test_kv_is_kept_in_blocks_of_the_size_that_the_cluster_says(
+    size: int, tmp_path: Path, registry: Registry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Registry, "of", lambda *_, **__: registry)
+    asked = cluster(size, size)
+
+    async def ran() -> tuple[dict[str, Any], int]:
+        executor = lm_executor(asked, find_worker(asked, "decoder", "lm"), SECRET, tmp_path, None)
+        engine = executor._traffic.engine
+        try:
+            result = await executor.run("decode", decode("a/decode", 300), Attempt("a"))
+            manifest = engine.store.manifest("a/decode")
+            assert manifest is not None
+            return result, len(manifest.blocks)
+        finally:
+            await executor.close()
+
+    result, blocks = asyncio.run(ran())
+    assert (len(result["tokens"]), result["kv"]["tokens"]) == (300, 339)
+    assert blocks == -(-339 // size)
