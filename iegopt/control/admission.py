@@ -7,7 +7,7 @@ from typing import Any
 from iegopt.control import ending, planning
 from iegopt.control.core import Core
 from iegopt.control.growth import initial_graph
-from iegopt.control.messages import Acknowledged, Answer, Cancelled, Submitted
+from iegopt.control.messages import Acknowledged, Answer, Cancelled, Discard, Submitted
 from iegopt.control.request_run import RequestRun
 from iegopt.control.states import State
 from iegopt.errors import InputError, SpecError
@@ -17,7 +17,7 @@ from iegopt.spec.snapshot import DEFAULT_PRIORITY
 from iegopt.spec.stage import StageKind
 from iegopt.units import shown
 
-__all__ = ["acknowledge", "admit", "begin_ready", "cancel", "submit"]
+__all__ = ["acknowledge", "admit", "begin_ready", "cancel", "not_acknowledged", "submit"]
 
 _INPUTS = ("text", "messages", "tokens")
 _KINDS: dict[str, type | tuple[type, ...]] = {
@@ -147,5 +147,14 @@ def cancel(core: Core, event: Cancelled) -> None:
 def acknowledge(core: Core, event: Acknowledged) -> None:
     """The client has the answer."""
     run = core.runs.get(event.request_id)
-    if run is not None and run.over:
-        del core.runs[event.request_id]
+    if run is None or run.over:
+        core.runs.pop(event.request_id, None)
+        core.timers.clear(("answered", event.request_id))
+
+
+def not_acknowledged(core: Core, request_id: str) -> None:
+    """Nobody wants the answer, as far as can be told."""
+    run = core.runs.get(request_id)
+    if run is None or run.over:
+        core.runs.pop(request_id, None)
+        core.send(Discard(request_id))

@@ -10,6 +10,7 @@ __all__ = [
     "HOW",
     "Answer",
     "Command",
+    "Discard",
     "Dismiss",
     "Forget",
     "Introduce",
@@ -134,6 +135,13 @@ class Answer(Command):
 
 
 @dataclass(frozen=True, slots=True)
+class Discard(Command):
+    """Nobody has acknowledged an answer for long: it need not be kept any more."""
+
+    request_id: str
+
+
+@dataclass(frozen=True, slots=True)
 class WakeAt(Command):
     """A ``Ticked`` is wanted at this time; the last one asked for counts."""
 
@@ -141,5 +149,6 @@ class WakeAt(Command):
 
 
 COMMANDS: tuple[type[Command], ...] = (
-    MakePlan, Start, Stop, Reserve, Release, Forget, Introduce, Dismiss, Stream, Answer, WakeAt,
+    MakePlan, Start, Stop, Reserve, Release, Forget, Introduce, Dismiss, Stream, Answer, Discard,
+    WakeAt,
 )  # fmt: skip

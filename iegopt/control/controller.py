@@ -89,8 +89,8 @@ def _tick(core: Core, event: Event) -> None:
 
 def _due(core: Core, key: Key) -> None:
     kind, name = key[0], key[1]
-    if kind in _OF_WORKER:
-        _OF_WORKER[kind](core, name)
+    if kind in _BY_NAME:
+        _BY_NAME[kind](core, name)
         return
     run = core.runs.get(name)
     if run is None or run.over:
@@ -135,7 +135,11 @@ _HANDLERS: dict[type[Event], Callable[[Core, Any], None]] = {
     messages.Restarted: restart.restarted,
 }
 
-_OF_WORKER: dict[str, Callable[[Core, str], None]] = {"worker": registry.expired, "forgotten": faults.forget_old}
+_BY_NAME: dict[str, Callable[[Core, str], None]] = {
+    "worker": registry.expired,
+    "forgotten": faults.forget_old,
+    "answered": admission.not_acknowledged,
+}
 _OF_REQUEST: dict[str, Callable[[Core, RequestRun], None]] = {
     "timeout": deviation.timed_out,
     "compute": deviation.compute_time_used,

@@ -17,7 +17,8 @@ __all__ = ["abandon", "end", "finish_if_done", "reach_limit", "refuse"]
 
 
 def refuse(core: Core, request_id: str, reason: str) -> None:
-    """Answer a request that is not begun; nothing of it is kept."""
+    """Answer a request that is not begun; nothing of it is kept but the answer, for its client."""
+    core.timers.set(("answered", request_id), core.now + core.policy.answer_kept)
     core.send(Answer(request_id, refusal(request_id, reason)))
 
 
@@ -84,4 +85,5 @@ def _answer(core: Core, run: RequestRun) -> None:
         core.send(Forget(worker, run.id))
     core.timers.clear(*((kind, run.id) for kind in ("timeout", "compute", "grace", "patience")))
     core.timers.clear(*(("retry", run.id, stage) for stage in run.stages))
+    core.timers.set(("answered", run.id), core.now + core.policy.answer_kept)
     core.settle = True

@@ -43,6 +43,8 @@ class ControlPolicy(Spec):
         Tier on which workers keep a copy of each KV cache for recovery.
     tool_timeout
         Seconds that a tool may take.
+    answer_kept
+        Seconds for which an answer is kept that no client acknowledges.
     """
 
     heartbeat: Seconds = 1.0
@@ -64,6 +66,7 @@ class ControlPolicy(Spec):
     kv_transfer: KvTransferConfig = KvTransferConfig()
     keep_copy: Literal["L1", "L2"] | None = None
     tool_timeout: Seconds = 30.0
+    answer_kept: Seconds = 3600.0
 
     def retry_after(self, failures: int) -> float:
         """Seconds before a stage that has failed so often begins again."""

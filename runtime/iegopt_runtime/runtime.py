@@ -27,6 +27,7 @@ from iegopt_runtime.deployment import Deployed, deployed, preloads
 from iegopt_runtime.net.address import Address
 from iegopt_runtime.run_folder import RunFolder
 from iegopt_runtime.shell.journal import Journal
+from iegopt_runtime.shell.launch import policy_in_force
 from iegopt_runtime.shell.plan_service import PlanService
 from iegopt_runtime.shell.shell import Shell
 from iegopt_runtime.supervise import LocalWorker, Supervisor
@@ -37,8 +38,9 @@ _START = 180.0
 """Seconds in which local workers must be up: torch is imported and models are loaded."""
 
 
-LOCAL_POLICY = ControlPolicy(slow_factor=20.0, slow_floor=10.0)
-"""Figures of one's own machine are rough, and others use it too: a stage is slow there only when it is very slow."""
+LOCAL_POLICY = ControlPolicy(slow_factor=20.0, slow_floor=10.0, answer_kept=3.6e7)
+"""Figures of one's own machine are rough, and others use it too: a stage is slow there only when it is very slow. Who
+submits is in this process, and may ask for the answer when it likes."""
 
 
 class Run:
@@ -137,7 +139,8 @@ class Runtime:
         folder = self.folder
         (folder.path / "cluster.yaml").write_text(dump("cluster", self._cluster))
         journal = Journal(self._journal or folder.path / "journal")
-        self.shell = Shell(self._policy, journal, PlanService(self._cluster), folder.secret, self._tell)
+        policy = policy_in_force(journal, self._policy, self._tell)
+        self.shell = Shell(policy, journal, PlanService(self._cluster), folder.secret, self._tell)
         self._address = await self.shell.listen(Address(path=str(folder.socket)))
         self._running = asyncio.create_task(self.shell.run())
         self._supervisor = Supervisor(folder, self._is_registered, preloads(local))
@@ -173,7 +176,7 @@ class Runtime:
             "worker", str(folder.path / "cluster.yaml"), "--device", worker.device, "--role", worker.role,
             "--controller", str(self._address),
             "--secret-file", str(folder.secret_file), "--folder", str(folder.path), "--die-with-parent",
-            "--heartbeat", f"{self._policy.heartbeat:g}s",
+            "--heartbeat", f"{self.shell.controller.core.policy.heartbeat:g}s",
         ]  # fmt: skip
         for name, file in self._files.items():
             if file is not None:
@@ -186,6 +189,8 @@ class Runtime:
         if hasattr(self, "_running"):
             self._running.cancel()
             await asyncio.gather(self._running, return_exceptions=True)
+        if hasattr(self, "shell"):
+            await self.shell.close()
         self.folder.close()
 
     def run(

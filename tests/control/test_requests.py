@@ -10,6 +10,7 @@ from iegopt.control.messages import (
     Acknowledged,
     Answer,
     Cancelled,
+    Discard,
     Forget,
     MakePlan,
     Planned,
@@ -148,6 +149,23 @@ def test_the_same_request_again_runs_once_and_is_answered_again() -> None:
     hand.until("tokenize", "prefill", "decode", "output")
     hand.submit()
     assert [c.answer["status"] for c in hand.of(Answer)] == ["complete"]
+
+
+def test_an_answer_that_nobody_acknowledges_is_not_kept_for_ever() -> None:
+    hand = Hand(answer_kept=60.0, heartbeat=1000.0, max_in_flight=1, max_queued=0)
+    hand.workers()
+    for name in ("a", "b"):
+        hand.submit(name)
+        hand.submit("refused")
+        hand.until("tokenize", "prefill", "decode", "output", name=name)
+    hand.give(Acknowledged(hand.now, "b"))
+    hand.tick(59.0)
+    assert set(hand.controller.core.runs) == {"a"}
+    hand.tick(1.0)
+    assert hand.controller.core.runs == {}
+    assert hand.of(Discard) == [Discard("a"), Discard("refused")]
+    hand.tick(1000.0)
+    assert hand.of(Discard) == []
 
 
 def test_an_old_plan_is_refused() -> None:

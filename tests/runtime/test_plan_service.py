@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from iegopt.control.messages import MakePlan, Planned
+from iegopt.planner import Planner
 from iegopt_runtime.shell.plan_service import Held, PlanService
 from tests.runtime.local import local_cluster
 
@@ -64,6 +65,16 @@ def test_what_is_resident_comes_from_the_workers() -> None:
     assert set(places(ask(ALL, held, **devices)).values()) == {"prefiller"}
     held = {"prefiller": Held(10**8, ()), "decoder": Held(10**8, ("tiny/fp32",))}
     assert set(places(ask(ALL, held, **devices)).values()) == {"decoder"}
+
+
+def test_a_planner_that_breaks_down_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object, **__: object) -> None:
+        raise KeyError("x")
+
+    monkeypatch.setattr(Planner, "plan", broken)
+    planned = ask(ALL)
+    assert (planned.plan, planned.final) == (None, False)
+    assert planned.reason == "the planner broke down: KeyError: 'x'"
 
 
 @pytest.mark.parametrize(

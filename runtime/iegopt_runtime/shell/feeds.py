@@ -58,8 +58,11 @@ class Feeds:
         for feed in self._feeds.values():
             feed.wake()
 
-    def forget(self, request_id: str) -> None:
-        self._feeds.pop(request_id, None)
+    def forget_answer(self, request_id: str) -> None:
+        """What was said of a request that is answered; one that goes on is left as it is."""
+        feed = self._feeds.get(request_id)
+        if feed is not None and feed.answered:
+            del self._feeds[request_id]
 
     async def follow(self, request_id: str) -> AsyncIterator[Stream | Answer]:
         """All that is said about a request, up to its answer; one that is not known yet is waited for.

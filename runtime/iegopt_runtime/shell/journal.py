@@ -45,6 +45,7 @@ class Journal:
         self._path = path
         self._lock = self._locked(path)
         try:
+            os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))  # prompts are nobody else's
             self._db = sqlite3.connect(path, isolation_level=None)
             self._db.execute("PRAGMA journal_mode=WAL")
             self._db.execute(f"PRAGMA synchronous={'FULL' if durable else 'NORMAL'}")
@@ -53,7 +54,7 @@ class Journal:
             (version,) = self._db.execute("PRAGMA user_version").fetchone()
             if version == 0:
                 self._db.execute(f"PRAGMA user_version={_VERSION}")
-        except sqlite3.Error as error:
+        except (sqlite3.Error, OSError) as error:
             os.close(self._lock)
             raise InputError(f"{path}: expected a journal, but {error}") from error
         if version not in (0, _VERSION):
@@ -89,6 +90,10 @@ class Journal:
             self._db.execute("COMMIT")
         except sqlite3.Error as error:
             raise RuntimeFault(f"journal {self._path}: {error}") from error
+
+    def take_back(self, count: int) -> None:
+        """Strike the last events, which nothing has followed from."""
+        self._db.execute("DELETE FROM event WHERE seq IN (SELECT seq FROM event ORDER BY seq DESC LIMIT ?)", (count,))
 
     def replay(self) -> Iterator[Frame]:
         """All events, oldest first.

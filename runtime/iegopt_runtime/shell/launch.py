@@ -16,7 +16,7 @@ from iegopt_runtime.shell.journal import Journal
 from iegopt_runtime.shell.plan_service import PlanService
 from iegopt_runtime.shell.shell import Shell
 
-__all__ = ["read_policy", "serve"]
+__all__ = ["policy_in_force", "read_policy", "serve"]
 
 
 def read_policy(file: Path | None) -> ControlPolicy:
@@ -51,14 +51,14 @@ async def serve(
         Where the address or the journal cannot be had.
     """
     opened = Journal(journal, durable)
-    shell = Shell(_in_force(opened, policy, tell), opened, PlanService(cluster), secret, tell)
+    shell = Shell(policy_in_force(opened, policy, tell), opened, PlanService(cluster), secret, tell)
     if not address.is_loopback:
         tell(f"{address} can be reached from other machines: frames are authenticated, but not encrypted")
     tell(f"listening on {await shell.listen(address)}")
     await until_terminated(asyncio.create_task(shell.run()))
 
 
-def _in_force(journal: Journal, policy: ControlPolicy, tell: Callable[[str], None]) -> ControlPolicy:
+def policy_in_force(journal: Journal, policy: ControlPolicy, tell: Callable[[str], None]) -> ControlPolicy:
     """A journal is replayed under the policy that it was written under."""
     wanted = policy.model_dump(mode="json", by_alias=True)
     held = journal.policy(wanted)

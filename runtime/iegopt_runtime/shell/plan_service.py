@@ -24,6 +24,7 @@ from iegopt.problem.cluster import CompiledCluster
 from iegopt.spec.cluster import ClusterSpec
 from iegopt.spec.explain_error import validate
 from iegopt.spec.request import RequestSpec
+from iegopt_runtime.deployment import find_worker
 
 __all__ = ["Held", "PlanService"]
 
@@ -63,6 +64,10 @@ class PlanService:
         self._planners: OrderedDict[_Key, Planner] = OrderedDict()
         self._thread = ThreadPoolExecutor(1, "planner")
 
+    def check(self, device: str, role: str) -> None:
+        """Refuse a worker that the cluster does not have; raises as ``find_worker``."""
+        find_worker(self._whole.spec, device, role)
+
     async def planned(self, command: MakePlan, held: Mapping[str, Held], at: float) -> Planned:
         """The answer to a question.
 
@@ -71,7 +76,7 @@ class PlanService:
         held
             By device, as its workers said last.
         at
-            The event's time; the shell stamps it anew when it is handled.
+            The event's time; the shell stamps it anew when the plan is there.
         """
         loop = asyncio.get_running_loop()
         plan, reason, final = await loop.run_in_executor(self._thread, self._plan, command, dict(held))
@@ -96,6 +101,8 @@ class PlanService:
             why = _reason(planner.plan(request, deadline_ms=self._deadline_ms))
         except IegoptError as error:
             why = str(error)
+        except Exception as error:  # noqa: BLE001 - a request without an answer would wait until its time is over
+            return None, f"the planner broke down: {type(error).__name__}: {error}", False
         never = self._never(request)
         return None, never or why, never is not None
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
 from typing import Any
 
 from iegopt import library
@@ -22,6 +23,7 @@ from iegopt.control.messages import (
     Acknowledged,
     Answer,
     Command,
+    Discard,
     Disconnected,
     Dismiss,
     Event,
@@ -36,10 +38,12 @@ from iegopt.control.messages import (
     Start,
     Stop,
     Stream,
+    Submitted,
     Ticked,
     WakeAt,
 )  # fmt: skip
 from iegopt.control.policy import ControlPolicy
+from iegopt.control.registry import standing
 from iegopt.errors import InputError
 from iegopt_runtime.errors import WireError
 from iegopt_runtime.net.address import Address
@@ -54,6 +58,9 @@ from iegopt_runtime.shell.senders import asked_by_client, event_of_client, event
 __all__ = ["Shell"]
 
 _BATCH = 256
+_MOST_WAITING = 16 * _BATCH
+"""Events that wait to be handled, beyond which sockets are not read."""
+
 _TO_WORKER = (Start, Stop, Reserve, Release, Forget, Introduce, Dismiss)
 _COMPACT_ABOVE = 20_000
 """Events after which a journal without open requests begins anew."""
@@ -81,10 +88,12 @@ class Shell:
         self._journal, self._plans, self._tell = journal, plans, tell
         self._listener = Listener(secret, self._serve, lambda reason: tell(f"refused a caller: {reason}"))
         self._queue: asyncio.Queue[Event] = asyncio.Queue()
+        self._room = asyncio.Event()
         self._workers: dict[str, tuple[Connection, str, str]] = {}
         self._held: dict[str, tuple[str, Held]] = {}
         self._planning: set[asyncio.Task[None]] = set()
         self._timer: asyncio.TimerHandle | None = None
+        self._closed = False
         self._watchers: list[Callable[[Event, tuple[Command, ...]], None]] = []
         last = self._replayed()
         self.clock = ControllerClock(last)
@@ -119,13 +128,20 @@ class Shell:
             self.feeds.end(f"the controller has ended: {error}")
             raise
         finally:
-            if self._timer is not None:
-                self._timer.cancel()
-            await self._listener.close()
-            for task in list(self._planning):
-                task.cancel()
-            self._plans.close()
-            self._journal.close()
+            await self.close()
+
+    async def close(self) -> None:
+        """End it, if it has not run as well."""
+        if self._closed:
+            return
+        self._closed = True
+        if self._timer is not None:
+            self._timer.cancel()
+        await self._listener.close()
+        for task in list(self._planning):
+            task.cancel()
+        self._plans.close()
+        self._journal.close()
 
     def say(self, frame: Frame) -> None:
         """Hand in what a client in this process says, checked as if it came from a socket.
@@ -141,6 +157,13 @@ class Shell:
         """Hand in an event; it is in the journal before anything follows from it."""
         self._queue.put_nowait(event)
 
+    async def _take(self, event: Event) -> None:
+        """Hand in what came from a socket, which is read on when there is room for more."""
+        self.put(event)
+        if self._queue.qsize() >= _MOST_WAITING:
+            self._room.clear()
+            await self._room.wait()
+
     def follow(self, request_id: str) -> AsyncIterator[Stream | Answer]:
         """What clients hear of a request, from its first token to its answer."""
         return self.feeds.follow(request_id)
@@ -150,15 +173,30 @@ class Shell:
         while len(events) < _BATCH and not self._queue.empty():
             events.append(self._queue.get_nowait())
         self._journal.append(document(event) for event in events)
-        handled = [(event, self.controller.handle(event)) for event in events]
-        for event, commands in handled:
+        for event, commands in self._handled(events):
             self._to_feeds(event, commands)
             for command in commands:
                 self._carry_out(command)
             for watcher in self._watchers:
                 watcher(event, commands)
         if not self.controller.core.runs and len(self._journal) > _COMPACT_ABOVE:
-            self._journal.restart()
+            begin = standing(self.controller.core)
+            if begin is not None:
+                self._journal.restart(document(event) for event in begin)
+        if self._queue.qsize() < _MOST_WAITING:
+            self._room.set()
+
+    def _handled(self, events: list[Event]) -> list[tuple[Event, tuple[Command, ...]]]:
+        """What follows from each. An event that ends the controller is struck from the journal with those after it, so
+        that it does not end the next one as well, which hears the others again."""
+        handled: list[tuple[Event, tuple[Command, ...]]] = []
+        for event in events:
+            try:
+                handled.append((event, self.controller.handle(event)))
+            except Exception:
+                self._journal.take_back(len(events) - len(handled))
+                raise
+        return handled
 
     def _to_feeds(self, event: Event, commands: tuple[Command, ...]) -> None:
         for command in commands:
@@ -166,8 +204,13 @@ class Shell:
                 self.feeds.stream(command)
             elif isinstance(command, Answer):
                 self.feeds.answer(command)
-        if isinstance(event, Acknowledged):
-            self.feeds.forget(event.request_id)
+        answered = any(isinstance(command, Answer) for command in commands)
+        if isinstance(event, Acknowledged) or (isinstance(event, Submitted) and not answered):
+            self.feeds.forget_answer(event.request_id)
+        elif isinstance(event, Ticked):
+            for command in commands:
+                if isinstance(command, Discard):
+                    self.feeds.forget_answer(command.request_id)
 
     def _carry_out(self, command: Command) -> None:
         if isinstance(command, _TO_WORKER):
@@ -189,7 +232,7 @@ class Shell:
 
     async def _plan(self, command: MakePlan) -> None:
         planned = await self._plans.planned(command, dict(self._held.values()), self.clock())
-        self.put(planned)
+        self.put(replace(planned, at=self.clock()))
 
     async def _serve(self, connection: Connection) -> None:
         """One connection, until it ends."""
@@ -211,12 +254,13 @@ class Shell:
                 event = event_of_worker(frame, name, self.clock())
                 if isinstance(event, Registered):
                     epoch = event.epoch
+                    self._plans.check(event.device, event.role)
                     self._registered(connection, event)
                 elif not epoch:
                     raise InputError(f"worker {name}: {type(event).__name__} came before Registered")
                 if isinstance(event, Registered | Heartbeat) and self._workers[name][2] == "lm":
                     self._held[name] = (self._workers[name][1], Held(event.kv_free, event.variants))
-                self.put(event)
+                await self._take(event)
         finally:
             if self._workers.get(name, (None,))[0] is connection:
                 del self._workers[name]
@@ -239,7 +283,7 @@ class Shell:
             while (frame := await connection.receive()) is not None:
                 asked = asked_by_client(frame, connection.name)
                 if asked is None:
-                    self.put(event_of_client(frame, connection.name, self.clock()))
+                    await self._take(event_of_client(frame, connection.name, self.clock()))
                 elif not asked:
                     connection.send({"type": "State", **self.state()})
                 else:
