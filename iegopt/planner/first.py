@@ -109,13 +109,12 @@ def _facts(sites: Promising, graph: GraphSpec, request: RequestSpec) -> Facts:
                 blocks[v, kind] = block
                 seconds[v, kind] = block.cost.t0 + block.load_time
                 held[v, kind] = math.ceil(block.cost.memory_bytes + block.cost.kv_bytes) + math.ceil(block.weight_bytes)
-    index = {stage.id: v for v, stage in enumerate(stages)}
-    ends = [(index[edge.source], index[edge.target]) for edge in graph.edges]
+    ends = graph.ends()
     kv = request.kv_transfer_config or sites.cluster.spec.kv_transfer_config
     if kv is None:
         sizes = [float(edge.bytes) for edge in graph.edges]
     else:
-        sizes = [wire_bytes(edge, stages[index[edge.source]], kv) for edge in graph.edges]
+        sizes = [wire_bytes(edge, stages[u], kv) for edge, (u, _) in zip(graph.edges, ends, strict=True)]
         held += np.array(buffers(graph, sizes, kv))[:, None]
     return Facts(seconds, terms, held, blocks, ends, sizes)
 

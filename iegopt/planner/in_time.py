@@ -16,8 +16,10 @@ from iegopt.planner.pace import Pace
 from iegopt.plans import Plan
 from iegopt.problem.cluster import CompiledCluster
 from iegopt.problem.compile import Compiled, can_focus, compile_graph
+from iegopt.problem.layout import layout_of
 from iegopt.solvers.api import solve
 from iegopt.solvers.clock import Clock, pressure
+from iegopt.solvers.exact.tree_index import tree_index
 from iegopt.solvers.multipliers import Multipliers
 from iegopt.solvers.part import beside, of_part, whole_seconds
 from iegopt.solvers.result import Params, Result, Status
@@ -30,8 +32,8 @@ _PART_FIRST = 2.0
 """Multiple of what the whole cluster needs, below which the promising sites come first."""
 _PART_LEAST, _PART_STAGE = 4e-4, 5e-5
 """Seconds from which a solve over the promising sites may come to something: at least, and more per stage."""
-_GRACE = 3.5e-4
-"""Seconds by which a first plan may be late, where there would be none."""
+_GRACE, _LAST_GRACE = 3.5e-4, 4e-4
+"""Seconds by which a first plan may be late, where there would be none: to begin one, and to go on with it."""
 _TELLING = 0.4
 """Part of making a first plan that comes after the last look at the clock."""
 _SOLVE_NEEDS = 5e-4
@@ -59,8 +61,11 @@ class InTime:
         return other
 
     def prepare(self, cluster: CompiledCluster) -> None:
-        """What the next deadline need not wait for."""
+        """What the next deadline need not wait for: promising sites, and the layout of all."""
         self._first.prepare(cluster)
+        topology = cluster.sites(cluster.gang_sizes).topology
+        tree_index(topology)
+        layout_of(topology)
 
     def learn(self, seconds: float, stages: int) -> None:
         """Take the seconds that decoding and verifying so many stages took for what they will take; forget slow ones.
@@ -86,7 +91,7 @@ class InTime:
             self._checks.forget()
             return None
         begun = time.thread_time()
-        end = clock.limit + _GRACE - check - _TELLING * make
+        end = clock.limit + _LAST_GRACE - check - _TELLING * make
         plan = self._first.plan(cluster, graph, request, Clock(end, clock.start))
         seconds = time.thread_time() - begun
         if plan is not None or seconds > make:
@@ -107,12 +112,12 @@ class InTime:
         there is a plan already (``planned``), for anything that may be better.
         """
         ready = self._ready(graph, clock)
+        if planned and ready.left < pressure() * (_PART_LEAST + _PART_STAGE * len(graph.stages)):
+            return None, None
         needs = _whole_seconds(cluster, graph)
         part: tuple[Compiled, Result] | None = None
         first = needs if near is not None else _PART_FIRST * needs
         if solver == "auto" and ready.left < first and can_focus(graph, request, cluster):
-            if planned and ready.left < pressure() * (_PART_LEAST + _PART_STAGE * len(graph.stages)):
-                return None, None
             part = self._over(cluster, request, graph, solver, params, ready, focus=True)
             if part is None or part[0].table.whole is None:
                 return part or (None, None)

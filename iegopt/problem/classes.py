@@ -198,7 +198,7 @@ class _Blocks:
         if hosts:
             table.append(layout.inside[problem.options.site[rows]])
             table.extend(self._memory(layout, rows))
-        self.kind = self._kinds(np.stack(table))
+        self.kind = self._kinds(table)
 
     def _table(self, rows: Ints) -> list[Ints]:
         """(R,) columns that say all about an option but where it is."""
@@ -236,17 +236,25 @@ class _Blocks:
             columns.append(capacity[site])
         return columns
 
-    def _kinds(self, table: Ints) -> Ints:
-        """Equal numbers for blocks with equal columns of the table: by hash, then compared to the first of the hash."""
+    def _kinds(self, table: list[Ints]) -> Ints:
+        """Equal numbers for blocks with equal columns of the table: by hash, then compared to the first of the hash.
+
+        Column by column: in one piece, the table is of a size for which the system has to find pages first.
+        """
+        rows = len(table[0])
+        mixed = np.zeros(rows, dtype=np.int64)
         with np.errstate(over="ignore"):
-            mixed = (table * hash_factors(len(table))[:, None]).sum(axis=0)
-            place = np.arange(table.shape[1]) - np.repeat(self._start, self._count) + 1
+            for column, factor in zip(table, hash_factors(len(table)), strict=True):
+                mixed += column * factor
+            place = np.arange(rows) - np.repeat(self._start, self._count) + 1
             mixed = (mixed ^ (mixed >> 29)) * (place * 2 + 1)
             hashes = np.add.reduceat(mixed, self._start)
         _, first, kind = np.unique(np.stack([hashes, self._count]), axis=1, return_index=True, return_inverse=True)
         kind = np.asarray(kind.ravel(), dtype=np.int64)
-        shift = np.repeat(self._start[first[kind]] - self._start, self._count)
-        same = (table == table[:, np.arange(table.shape[1]) + shift]).all(axis=0)
+        like = np.arange(rows) + np.repeat(self._start[first[kind]] - self._start, self._count)
+        same = np.ones(rows, dtype=np.bool_)
+        for column in table:
+            same &= column == column[like]
         true = np.logical_and.reduceat(same, self._start)
         # A block that only shares the hash is of a kind of its own.
         return np.where(true, kind, len(first) + np.arange(len(kind)))

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from iegopt.problem.topology import LEVEL_NAMES, Topology
 
-__all__ = ["Layout", "layout_of", "place_inside"]
+__all__ = ["Layout", "has_layout", "layout_of", "place_inside"]
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
@@ -41,6 +41,11 @@ class Layout:
 
 
 _kept: WeakKeyDictionary[Topology, Layout] = WeakKeyDictionary()
+
+
+def has_layout(topology: Topology) -> bool:
+    """Whether the layout of a topology is at hand."""
+    return topology in _kept
 
 
 def layout_of(topology: Topology) -> Layout:

@@ -6,6 +6,7 @@ Times the pressure of late (``clock.pressure``).
 from __future__ import annotations
 
 from iegopt.problem.arrays import Problem
+from iegopt.problem.layout import has_layout
 from iegopt.solvers.clock import pressure
 from iegopt.solvers.exact.tree_index import has_tree_index
 
@@ -15,8 +16,8 @@ _EDGE, _EDGE_SITE, _OPTION = 3e-5, 2.2e-8, 1e-8
 """Seconds of a message, more per site, and per option of the problem."""
 _LAYOUT, _LAYOUT_SITE = 3e-4, 8e-7
 """Seconds of laying out a topology for the first time, and more per site."""
-_FOLD, _FOLD_OPTION = 1e-3, 3e-7
-"""Seconds of merging interchangeable devices, and more per option."""
+_FOLD, _FOLD_OPTION, _PLACES_SITE = 1e-3, 3e-7, 7e-6
+"""Seconds of merging interchangeable devices, more per option, and per site whose places were never looked at."""
 _CHECK, _STAGE_CHECK, _EDGE_CHECK = 6e-5, 1.5e-6, 1.2e-6
 """Seconds of the check of an answer, and more for every stage and edge."""
 _PAIR_CHECK, _MOMENT_CHECK = 5e-8, 6e-6
@@ -33,7 +34,9 @@ def relaxation_seconds(problem: Problem) -> float:
 
 def fold_seconds(problem: Problem) -> float:
     """Of merging interchangeable devices, before it is known whether there are any."""
-    return _FOLD + _FOLD_OPTION * len(problem.options.site)
+    topology = problem.topology
+    seconds = _FOLD + _FOLD_OPTION * len(problem.options.site)
+    return pressure() * (seconds if has_layout(topology) else seconds + _PLACES_SITE * topology.S)
 
 
 def verification_seconds(problem: Problem) -> float:

@@ -62,8 +62,8 @@ class AffinityRule(Spec):
         return self
 
 
-_Sorted = tuple[tuple[StageSpec, ...], tuple[EdgeSpec, ...], tuple[tuple[int, ...], list[list[int]]]]
-"""Stages and edges, and their order and successors."""
+_Sorted = tuple[tuple[int, ...], list[list[int]], list[tuple[int, int]]]
+"""Order of the stages, their successors, and both ends of every edge."""
 
 
 class GraphSpec(Spec):
@@ -111,20 +111,25 @@ class GraphSpec(Spec):
         """Per stage the stages that its edges lead to, in the order of the edges; the same object each time."""
         return self._sorted()[1]
 
-    def _sorted(self) -> tuple[tuple[int, ...], list[list[int]]]:
-        """Order and successors, kept for these stages and edges: a copy with others sorts them anew."""
-        known: _Sorted | None = self.__dict__.get("_order")
+    def ends(self) -> list[tuple[int, int]]:
+        """Per edge the stages that it leads from and to; the same object each time."""
+        return self._sorted()[2]
+
+    def _sorted(self) -> _Sorted:
+        """What is kept for these stages and edges: a copy with others sorts them anew."""
+        known: tuple[tuple[StageSpec, ...], tuple[EdgeSpec, ...], _Sorted] | None = self.__dict__.get("_order")
         if known is None or known[0] is not self.stages or known[1] is not self.edges:
             known = self.__dict__["_order"] = self.stages, self.edges, self._sort()
         return known[2]
 
-    def _sort(self) -> tuple[tuple[int, ...], list[list[int]]]:
+    def _sort(self) -> _Sorted:
         index = {stage.id: i for i, stage in enumerate(self.stages)}
+        ends = [(index[edge.source], index[edge.target]) for edge in self.edges]
         successors: list[list[int]] = [[] for _ in self.stages]
         waiting = [0] * len(self.stages)
-        for edge in self.edges:
-            successors[index[edge.source]].append(index[edge.target])
-            waiting[index[edge.target]] += 1
+        for u, v in ends:
+            successors[u].append(v)
+            waiting[v] += 1
         ready = [i for i, n in enumerate(waiting) if n == 0]
         order: list[int] = []
         for i in ready:
@@ -138,7 +143,7 @@ class GraphSpec(Spec):
             if len(names) > _SHOWN_CYCLE:
                 names[_SHOWN_CYCLE - 2 : -2] = [f"({len(names) - _SHOWN_CYCLE} more)"]
             raise ValueError("cycle: " + " -> ".join(names))
-        return tuple(order), successors
+        return tuple(order), successors, ends
 
     def to_networkx(self) -> nx.DiGraph[str]:
         """The graph for networkx: stage ids as nodes with their ``spec``, edges with their ``bytes``."""
