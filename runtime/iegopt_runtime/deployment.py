@@ -16,13 +16,15 @@ __all__ = ["Deployed", "deployed", "find_worker", "preloads"]
 
 @dataclass(frozen=True)
 class Deployed:
-    """One worker process. ``location`` names the groups of its device, each below those above it."""
+    """One worker process. ``location`` names the groups of its device, each below those above it; ``memory`` are the
+    device's bytes, less what it keeps free."""
 
     device: str
     role: Role
     spec: WorkerSpec
     resident: tuple[str, ...] | None
     location: dict[str, str]
+    memory: int
 
     @property
     def name(self) -> str:
@@ -61,7 +63,8 @@ def _of_device(spec: DeviceSpec, device: Device) -> list[Deployed]:
         return []
     _, host, rack, datacenter = device.path
     location = {"datacenter": datacenter, "rack": rack, "host": host}
-    return [Deployed(device.id, role, spec.worker, spec.resident, location) for role in spec.worker.roles]
+    memory = device.kind.vram - device.reserve
+    return [Deployed(device.id, role, spec.worker, spec.resident, location, memory) for role in spec.worker.roles]
 
 
 def find_worker(cluster: ClusterSpec, device: str, role: str) -> Deployed:

@@ -11,6 +11,7 @@ import pytest
 from iegopt.errors import InputError
 from iegopt.spec.cluster import ClusterSpec
 from iegopt_runtime.deployment import deployed, find_worker
+from iegopt_runtime.errors import ModelError
 from iegopt_runtime.models.registry import Registry
 from iegopt_runtime.workers.lm_setup import lm_executor
 from tests.runtime.lm.test_executor import SECRET, Attempt, decode
@@ -35,6 +36,50 @@ def test_models_whose_blocks_are_unlike_are_refused() -> None:
     told = r"device decoder: worker\.block_tokens 64: expected 256, as device prefiller has"
     with pytest.raises(InputError, match=told):
         deployed(cluster(256, 64))
+
+
+def serving(vram: str, *resident: str) -> ClusterSpec:
+    kv = {"device": "8MB", "host": "8MB", "disk": "0B"}
+    own = {"memory": {"vram": vram, "bandwidth": "8GB/s"}, "worker": {"roles": ["lm"], "kv": kv}}
+    return local_cluster(("decoder",), decoder={**own, "resident": list(resident)})
+
+
+def test_the_least_used_variant_leaves_where_another_needs_the_room(
+    tmp_path: Path, registry: Registry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Registry, "of", lambda *_, **__: registry)
+    asked = serving("8.7MB", "tiny/fp32")  # fp32 takes some 430 kB, bf16 half of it
+
+    async def ran() -> list[tuple[str, ...]]:
+        executor = lm_executor(asked, find_worker(asked, "decoder", "lm"), SECRET, tmp_path, None)
+        told = [executor.state()[0]]
+        try:
+            for name, variant in (("a", "bf16"), ("b", "fp16"), ("c", "bf16"), ("d", "fp32")):
+                await executor.run(
+                    "decode", decode(f"{name}/decode", 2) | {"variant": f"tiny/{variant}"}, Attempt(name)
+                )
+                told.append(executor.state()[0])
+        finally:
+            await executor.close()
+        return told
+
+    assert [set(held) for held in asyncio.run(ran())] == [
+        {"tiny/fp32"},
+        {"tiny/fp32", "tiny/bf16"},
+        {"tiny/bf16", "tiny/fp16"},
+        {"tiny/bf16", "tiny/fp16"},
+        {"tiny/bf16", "tiny/fp32"},
+    ]
+
+
+def test_a_resident_variant_that_finds_no_room_is_told(
+    tmp_path: Path, registry: Registry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Registry, "of", lambda *_, **__: registry)
+    asked = serving("8.1MB", "tiny/fp32")
+    told = r"device decoder: resident tiny/fp32: it needs \d+ bytes: memory\.vram less worker\.kv\.device leaves 100000"
+    with pytest.raises(ModelError, match=told):
+        lm_executor(asked, find_worker(asked, "decoder", "lm"), SECRET, tmp_path, None)
 
 
 @pytest.mark.parametrize("size", [64, 256])

@@ -10,6 +10,7 @@ import torch
 
 from iegopt.spec.cluster import ClusterSpec
 from iegopt_runtime.deployment import Deployed
+from iegopt_runtime.errors import ModelError, NoRoom
 from iegopt_runtime.kv.fetch import KvFetcher
 from iegopt_runtime.kv.memory import DeviceMemory
 from iegopt_runtime.kv.server import KvServer
@@ -40,9 +41,10 @@ def lm_executor(
     Raises
     ------
     ModelError
-        A resident variant that cannot be served here.
+        A resident variant that cannot be served here, or weights for which KV leaves no room.
     """
     budgets = deployed.spec.kv
+    weights = deployed.memory - budgets.device
     files = folder.parent / "kv" / deployed.name.replace("/", "-") if budgets.disk else None
     policy = TierPolicy({Tier.L0: budgets.device, Tier.L1: budgets.host, Tier.L2: budgets.disk if files else 0})
     if files is not None:
@@ -50,10 +52,16 @@ def lm_executor(
     memory = DeviceMemory("cuda" if torch.cuda.is_available() else "cpu")
     registry = Registry.of(cluster.execution_path_registry or ())
     store = KvStore(memory, policy, files, time.monotonic())
-    host = ModelHost(registry, memory)
+    host = ModelHost(registry, memory, weights)
     for name in deployed.resident or ():
         model, _, variant = name.partition("/")
-        _load(host, registry.find(model, variant or None))
+        try:
+            _load(host, registry.find(model, variant or None))
+        except NoRoom as error:
+            raise ModelError(
+                f"device {deployed.device}: resident {name}: it needs {error.needed} bytes: memory.vram less "
+                f"worker.kv.device leaves {max(error.free, 0)}"
+            ) from None
     addresses = [f"unix:{folder / 'kv.sock'}", *([listen] if listen is not None else [])]
     spec = deployed.spec
     engine = LmEngine(
