@@ -14,6 +14,7 @@ import numpy.typing as npt
 from iegopt.batch.grid import deadline_grid
 from iegopt.batch.instance_load import InstanceLoad
 from iegopt.batch.losses import preemption_costs
+from iegopt.batch.marks import Mark
 from iegopt.batch.model import BatchModel
 from iegopt.batch.placement import KEEP, MIGRATE, PREEMPT, Placement
 from iegopt.batch.tenancy import Holding, Tenancy
@@ -70,9 +71,7 @@ class Board:
         for r in np.flatnonzero(apart).tolist():
             self._far.setdefault(int(running.decode[r]), []).append(r)
         self._holds: dict[int, Holding] = {}
-        self._old: dict[int, InstanceLoad] | None = None
-        self._undo: list[tuple[Ints, int, int]] = []
-        self._kept: tuple[Floats, Floats, dict[int, Holding]] | None = None
+        self._marks: list[Mark] = []
         self.gains: dict[int, set[int]] = {}
         self._seen: list[frozenset[int]] = [frozenset()] * J
         for j in range(J):
@@ -95,24 +94,25 @@ class Board:
         return board
 
     def begin(self) -> None:
-        """From here on changes can be taken back."""
-        self._old, self._undo = {}, []
-        self._kept = self.worth.copy(), self.tenancy.sums.copy(), dict(self._holds) if self.tenancy.limited else {}
+        """From here on changes can be taken back, to here before to where it was called earlier."""
+        holds = dict(self._holds) if self.tenancy.limited else {}
+        self._marks.append(Mark(self.worth.copy(), self.tenancy.sums.copy(), holds))
 
     def commit(self) -> None:
-        self._old, self._kept = None, None
+        """Keep what was changed since the last ``begin``, as far as that before it is concerned."""
+        mark = self._marks.pop()
+        if self._marks:
+            self._marks[-1].absorb(mark)
 
     def rollback(self) -> None:
-        """Back to ``begin``."""
-        assert self._old is not None
-        assert self._kept is not None
-        for array, at, value in reversed(self._undo):
+        """Back to the last ``begin``."""
+        mark = self._marks.pop()
+        for array, at, value in reversed(mark.undo):
             array[at] = value
-        for j, load in self._old.items():
+        for j, load in mark.old.items():
             self.loads[j] = load
             self._look(j)
-        self.worth, self.tenancy.sums, self._holds = self._kept
-        self.commit()
+        self.worth, self.tenancy.sums, self._holds = mark.worth, mark.sums, mark.holds
 
     def utility(self, i: int, tau: float) -> float:
         """What request ``i`` is worth at a pace."""
@@ -281,13 +281,13 @@ class Board:
         self.tenancy.add(self.tenancy.of_running(r, q, tau), sign)
 
     def _touch(self, j: int) -> None:
-        if self._old is not None and j not in self._old:
-            self._old[j] = self.loads[j]
+        if self._marks and j not in self._marks[-1].old:
+            self._marks[-1].old[j] = self.loads[j]
             self.loads[j] = self.loads[j].copy()
 
     def _write(self, array: Ints, at: int, value: int) -> None:
-        if self._old is not None:
-            self._undo.append((array, at, int(array[at])))
+        if self._marks:
+            self._marks[-1].undo.append((array, at, int(array[at])))
         array[at] = value
 
     def _look(self, j: int) -> None:

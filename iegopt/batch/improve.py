@@ -12,11 +12,11 @@ from collections.abc import Iterator
 import numpy as np
 import numpy.typing as npt
 
-from iegopt.batch.blueprint import slowest_allowed
 from iegopt.batch.board import Board
 from iegopt.batch.construct import insert
-from iegopt.batch.links import transfer_seconds
 from iegopt.batch.model import BatchModel
+from iegopt.batch.moving import Moving
+from iegopt.batch.outcome import worth_more
 from iegopt.batch.placement import KEEP, PREEMPT
 from iegopt.batch.reach import Prices
 from iegopt.batch.scout import Scout
@@ -33,6 +33,8 @@ LEAVE = 4
 """The most that gives way to one request."""
 CROWD, CLEARINGS = 32, 80
 """The most that leaves a whole instance, and how often one is cleared in a round."""
+CHAIN = 1
+"""How many more are cleared one after the other for those who left the first."""
 EPSILON = 1e-9
 
 
@@ -57,7 +59,9 @@ def quicken(board: Board, clock: Clock, *, anyway: bool) -> int:
                 return changed
             before = board.worth.copy()
             board.begin()
-            if board.repace(j, rung) and (_more(board.worth, before) or (anyway and not _more(before, board.worth))):
+            if board.repace(j, rung) and (
+                worth_more(board.worth, before) or (anyway and not worth_more(before, board.worth))
+            ):
                 board.commit()
                 changed += 1
                 break
@@ -87,7 +91,7 @@ def _hastened(board: Board, scout: Scout, i: int, enough: int) -> bool:
     for q in places[:PLACES]:
         board.begin()
         rung = int(plan.pace[q]) if fast[q] else enough
-        if board.remove(i) and board.place(i, p, q, rung, fetch) and _more(board.worth, before):
+        if board.remove(i) and board.place(i, p, q, rung, fetch) and worth_more(board.worth, before):
             board.commit()
             return True
         board.rollback()
@@ -100,18 +104,7 @@ class _Room:
     def __init__(self, board: Board, scout: Scout, prices: Prices, clock: Clock) -> None:
         self.board, self.scout, self.prices, self.clock = board, scout, prices, clock
         self.model: BatchModel = board.model
-        running, at = self.model.running, self.model.instances
-        self._there: dict[int, list[int]] = {}
-        for r in range(self.model.R):
-            for j in {int(running.instance[r]), int(running.decode[r])}:
-                self._there.setdefault(j, []).append(r)
-        family = self.model.kinds.family[at.kind]
-        self._takes = [
-            np.flatnonzero(at.open & at.decodes & (family == f)) for f in range(int(family.max(initial=0)) + 1)
-        ]
-        self._family = family
-        self._clearings = CLEARINGS
-        self._speed = 1.0 - at.other if self.model.policy.migration else Board(self.model).speed
+        self.moving, self._clearings = Moving(self.model), CLEARINGS
 
     def make(self, i: int) -> bool:
         """Place request ``i`` where what gives way costs less than it brings."""
@@ -119,52 +112,50 @@ class _Room:
             for leave in (self._running, self._queued):
                 self.board.begin()
                 before = self.board.worth.copy()
-                if leave(i, j) and _more(self.board.worth, before):
+                if leave(i, j) and worth_more(self.board.worth, before):
                     self.board.commit()
                     return True
                 self.board.rollback()
-        return any(self._cleared(i, j) for j in self._quickest(i) if self._clearings > 0)
+        return self._alone(i, ())
 
-    def _cleared(self, i: int, j: int) -> bool:
+    def _alone(self, i: int, before: tuple[int, ...]) -> bool:
+        """Clear an instance for request ``i``, but those that were cleared ``before`` it."""
+        return any(self._cleared(i, j, before) for j in self._quickest(i) if j not in before and self._clearings > 0)
+
+    def _cleared(self, i: int, j: int, before: tuple[int, ...]) -> bool:
         """What is placed on ``j``, and what runs there and may move, goes; the request takes the best place there is
-        then, and who went goes where else there is room, the longest prefill first."""
-        board, plan = self.board, self.board.plan
+        then, and who went goes where else there is room, the highest priority and the longest prefill first."""
+        board, plan, queue = self.board, self.board.plan, self.model.queue
         gone = np.flatnonzero((plan.prefill == j) | (plan.decode == j))
         touched = {j, *plan.prefill[gone].tolist(), *plan.decode[gone].tolist()}
-        aside = any(plan.action[r] == PREEMPT for at in touched for r in self._there.get(at, ()))
+        aside = any(plan.action[r] == PREEMPT for at in touched for r in self.moving.there.get(at, ()))
         if len(gone) > CROWD or aside:  # who was put aside is so in favour of somebody who might leave
             return False
         self._clearings -= 1
         board.begin()
-        before = board.worth.copy()
-        for r in self._there.get(j, ()):
-            if plan.action[r] == KEEP:
-                self._moved(r, j)
+        worth = board.worth.copy()
         sources = np.unique(plan.prefill[gone]).tolist()
         for k in gone.tolist():
             board.remove(k)
-        self._slowed(j)
-        if all(board.loads[p].fits() for p in sources):
-            turn = gone[np.argsort(-self.scout.work[gone, self.model.instances.kind[j]], kind="stable")]
-            for k in (i, *turn.tolist()):
-                insert(board, self.scout, k, self.prices, self.clock)
-            if _more(board.worth, before):
+        self.moving.cleared(board, j, int(queue.priority[i]))
+        fits = all(board.loads[p].fits() for p in sources)
+        if fits and insert(board, self.scout, i, self.prices, self.clock):
+            work = self.scout.work[gone, self.model.instances.kind[j]]
+            for k in gone[np.lexsort((gone, -work, queue.priority[gone]))].tolist():
+                if not insert(board, self.scout, k, self.prices, self.clock) and len(before) < CHAIN:
+                    self._alone(k, (*before, j))
+            if worth_more(board.worth, worth):
                 board.commit()
                 return True
         board.rollback()
         return False
 
-    def _slowed(self, j: int) -> None:
-        """Decode on ``j`` as slowly as what is left there may, so that prefills have the time."""
-        slowest = int(slowest_allowed(self.board)[j])
-        if np.isfinite(self.board.tau[j]) and slowest > self.board.plan.pace[j]:
-            self.board.repace(j, slowest)
-
     def _quickest(self, i: int) -> list[int]:
         """Instances on which the prefill ends first if nothing else is there but what may not move."""
         at = self.model.instances
         j = np.flatnonzero(at.open & at.prefills)
-        alone = self.scout.work[i][at.kind[j]] / np.maximum(1e-12, self._speed[j])
+        free = self.moving.free(int(self.model.queue.priority[i]))
+        alone = self.scout.work[i][at.kind[j]] / np.maximum(1e-12, free[j])
         return [int(n) for n in j[np.argsort(alone, kind="stable")][: 2 * PLACES]]
 
     def _instances(self, i: int) -> list[int]:
@@ -187,7 +178,7 @@ class _Room:
     def _running(self, i: int, j: int) -> bool:
         """Running stages leave ``j``, the least loss first, until the request fits; each moves where it can."""
         for r in self._victims(i, j):
-            if not self._moved(r, j):
+            if not self.moving.moved(self.board, r, j):
                 if not self._may_preempt(i, r):
                     continue
                 self.board.preempt(r)
@@ -197,7 +188,7 @@ class _Room:
 
     def _victims(self, i: int, j: int) -> list[int]:
         action, running = self.board.plan.action, self.model.running
-        there = [r for r in self._there.get(j, ()) if action[r] == KEEP]
+        there = [r for r in self.moving.there.get(j, ()) if action[r] == KEEP]
         there.sort(key=lambda r: (-int(running.priority[r]), float(self.board.loss[r]), r))
         return there[:LEAVE]
 
@@ -207,27 +198,6 @@ class _Room:
         return config.enabled and gap >= config.min_priority_gap and (
             int(running.preempted[r]) < config.max_preempt_per_request
         )  # fmt: skip
-
-    def _moved(self, r: int, j: int) -> bool:
-        """Move a running decode to the instance of its family that has most room."""
-        model, board, running = self.model, self.board, self.model.running
-        if not model.policy.migration or running.is_prefill[r]:
-            return False
-        takes = self._takes[int(self._family[j])]
-        takes = takes[(takes != j) & (board.memory[takes] >= running.kv_there[r])]
-        slack = board.slack[takes, -1]
-        for to in takes[np.argsort(-slack, kind="stable")][:2].tolist():
-            rung = int(board.plan.pace[to]) if np.isfinite(board.tau[to]) else self._rung(float(running.itl[r]))
-            tau = board.paces[rung]
-            way = float(transfer_seconds(model.instances, model.policy.kv_transfer_config, j, to, running.wire_now[r]))
-            late = way + int(running.remaining[r]) * tau > float(running.finish_by[r])
-            loss = float(running.weight[r]) * (model.policy.second_value * way + late)
-            if not late and board.move(r, to, rung, loss):
-                return True
-        return False
-
-    def _rung(self, itl: float) -> int:
-        return max(0, int(np.searchsorted(self.model.paces, itl, side="right")) - 1)
 
     def _queued(self, i: int, j: int) -> bool:
         """Requests of the plan leave ``j`` until the request fits, and go where else there is room."""
@@ -260,11 +230,3 @@ class _Room:
         now = int(board.plan.pace[j])
         rungs = [own] if np.isinf(board.tau[j]) else [now, min(own, now), own]
         return any(board.place(i, j, j, rung) for rung in dict.fromkeys(rungs) if board.paces[rung] <= queue.itl[i])
-
-
-def _more(new: Floats, old: Floats) -> bool:
-    """Whether one is more than the other, level by level."""
-    for mine, theirs in zip(new.tolist(), old.tolist(), strict=True):
-        if abs(mine - theirs) > EPSILON * max(1.0, abs(theirs)):
-            return bool(mine > theirs)
-    return False

@@ -21,6 +21,7 @@ from iegopt.batch.construct import (
     set_paces,
 )
 from iegopt.batch.cutting import bounded
+from iegopt.batch.dealing import whole_instances
 from iegopt.batch.dual import Dual
 from iegopt.batch.grid import deadline_grid
 from iegopt.batch.improve import hasten, make_room, quicken
@@ -28,7 +29,7 @@ from iegopt.batch.leavings import Leavings
 from iegopt.batch.model import BatchModel
 from iegopt.batch.outcome import EPSILON, Outcome, better
 from iegopt.batch.packing import Packing
-from iegopt.batch.pinned import pinned, share_beside_pinned
+from iegopt.batch.pinned import most_beside, pinned
 from iegopt.batch.placement import Placement
 from iegopt.batch.reach import Prices
 from iegopt.batch.repair import repaired
@@ -123,9 +124,11 @@ class Search:
             blueprint = drawn(board, self.classes, self.queued, self.clock)
             if blueprint is None:
                 break
-            packing = Packing(board, self.scout, self.classes, blueprint, leavings)
+            claims = whole_instances(board, self.scout, blueprint) if n == 1 else {}
+            packing = Packing(board, self.scout, self.classes, blueprint, leavings, claims)
             prices = replace(plain, wish=packing.wish)
             set_paces(board, prices)
+            packing.claim(self.clock)
             left = packing.fill(level, self.clock)
             turn = order_by_density(self.model, left, cost[left]).tolist()
             fill(board, self.scout, turn, prices, self.clock.slice(self.clock.left / (1 + len(self.levels) - n)))
@@ -278,7 +281,7 @@ class Search:
         rows = np.flatnonzero(model.queue.priority <= level)
         items = Items.joined([self.queued.take(rows), self.running])
         stays = pinned(model, level, [h for h, kept in above.items() if kept is None])
-        free = np.minimum(self.classes.most_share, share_beside_pinned(model, self.classes, stays))
+        free = np.minimum(self.classes.most_share, most_beside(model, self.classes, stays))
         return Dual(model, self.classes, items, self.grid, level, above, GROUPS, part, free)
 
     def _possible(self) -> npt.NDArray[np.bool_]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["EPSILON", "FROM_PLAN", "Outcome", "RunningOutcome", "TenantShares", "Violation", "better"]
+__all__ = ["EPSILON", "FROM_PLAN", "Outcome", "RunningOutcome", "TenantShares", "Violation", "better", "worth_more"]
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -154,3 +154,11 @@ def better(new: Outcome, old: Outcome, margin: float = EPSILON) -> bool:
         if abs(mine - theirs) > margin * max(1.0, abs(theirs)):
             return bool(mine > theirs)
     return margin <= EPSILON and new.delay + new.money < old.delay + old.money
+
+
+def worth_more(new: Floats, old: Floats) -> bool:
+    """Whether one objective is more than the other, level by level."""
+    for mine, theirs in zip(new.tolist(), old.tolist(), strict=True):
+        if abs(mine - theirs) > EPSILON * max(1.0, abs(theirs)):
+            return bool(mine > theirs)
+    return False

@@ -1,22 +1,29 @@
 """A plan after a blueprint: every request on an instance of the classes that its group was given, the largest first.
 
 On what a class still has to decode, its prefills take no time: the share that the blueprint gives decodes is reserved
-until they come. What fits nowhere so goes wherever all keeps its worth, and what does not fit there either is left.
+until they come. What fits nowhere so goes wherever all keeps its worth, or where what runs makes way for it, and what
+does not fit there either is left. Requests that need most of an instance's time claim theirs first.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Mapping
 from itertools import chain, islice
+from math import isfinite
 
 import numpy as np
 import numpy.typing as npt
 
 from iegopt.batch.blueprint import Blueprint, slowest_allowed
 from iegopt.batch.board import Board
-from iegopt.batch.bound_rows import Classes
+from iegopt.batch.bound_rows import Classes, least_work
+from iegopt.batch.construct import plain_prices
+from iegopt.batch.dealing import Target, dealt
 from iegopt.batch.groups import slowest_rungs
 from iegopt.batch.leavings import Leavings
+from iegopt.batch.moving import Moving
+from iegopt.batch.outcome import worth_more
 from iegopt.batch.scout import Scout
 from iegopt.solvers.clock import Clock
 
@@ -24,7 +31,7 @@ __all__ = ["Packing"]
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
-Target = tuple[int, int, int]
+Bools = npt.NDArray[np.bool_]
 
 PREFILLS, DECODES = 4, 2
 """Instances tried for a prefill, and for its decode."""
@@ -32,6 +39,8 @@ MANY = 16
 """Instances of a class from which some more than the blueprint opens are made fast."""
 LOOKS = 12
 """Instances among which those for the decode are looked for."""
+CLEARED, CLEARINGS = 2, 100
+"""Instances that are cleared for one request, and for all, at most."""
 
 
 class Packing:
@@ -41,12 +50,21 @@ class Packing:
     ----------
     wish (J,)
         The pace of every instance, −1 where none decodes.
+
+    Parameters
+    ----------
+    claims
+        Requests that need most of an instance, and where they go (``dealing.whole_instances``).
     """
 
-    def __init__(self, board: Board, scout: Scout, classes: Classes, blueprint: Blueprint, leavings: Leavings) -> None:
+    def __init__(
+        self, board: Board, scout: Scout, classes: Classes, blueprint: Blueprint, leavings: Leavings,
+        claims: Mapping[int, Target],
+    ) -> None:  # fmt: skip
         self.board, self.scout, self.classes, self.blueprint = board, scout, classes, blueprint
         model = board.model
         self.model, self.leavings = model, leavings
+        self._claims = claims
         self.wish = self._wished()
         every = [np.flatnonzero(classes.of == c) for c in range(classes.size)]
         self._members = every
@@ -61,13 +79,29 @@ class Packing:
         self._prefills = [np.flatnonzero(at.open & at.prefills & row[at.kind]) for row in rows]
         self._decodes = [np.flatnonzero(at.open & at.decodes & row[at.kind]) for row in rows]
         self._held: dict[int, Ints] = {}
+        self._moving, self._clearings, self._prices = Moving(model), CLEARINGS, plain_prices(model, board)
+        self._least = least_work(model, np.arange(model.K)).T
+
+    def claim(self, clock: Clock) -> None:
+        """Place those that need most of an instance, before all others are spread over the instances."""
+        for i, target in self._claims.items():
+            if clock.left > 0.0:
+                self._put(i, *target)
 
     def fill(self, level: int, clock: Clock) -> Ints:
         """Place the requests of a level that are not yet placed, while there is time; those that are left, the ones
         that the blueprint places first."""
-        turn, targets, rest = self._dealt(level)
-        left = [i for i in turn if clock.left <= 0.0 or not self._put(i, *targets[i])]
-        return np.array(left + rest, dtype=np.int64)
+        dealing = dealt(self.board, self.scout, self.blueprint, level)
+        left = [i for i, target in dealing.targets.items() if clock.left <= 0.0 or not self._put(i, *target)]
+        return np.array(left + dealing.rest, dtype=np.int64)
+
+    def _kept(self) -> Bools:
+        """(J,) the instances of every class with most time, as many as it has requests that need most of one."""
+        kept, other = np.zeros(self.model.J, dtype=bool), self.model.instances.other
+        for c, count in Counter(c for c, _, _ in self._claims.values()).items():
+            mine = np.flatnonzero(self.classes.of == c)
+            kept[mine[np.argsort(other[mine], kind="stable")][:count]] = True
+        return kept
 
     def _wished(self) -> Ints:
         """As many instances of each class at each pace as the blueprint opens, and where there are many some more fast
@@ -76,6 +110,7 @@ class Packing:
         now = np.where(np.isfinite(board.tau), board.plan.pace, -1)
         wish, tightest = now.copy(), slowest_allowed(board)
         room = (board.slack / np.maximum(board.grid, 1e-3)).min(axis=1)
+        room[self._kept()] = -np.inf
         for c in range(classes.size):
             left = np.flatnonzero(classes.of == c)
             opened = np.maximum(0.0, self.blueprint.opened[c] - 1e-6)
@@ -100,41 +135,9 @@ class Packing:
                     found[pool] = share / len(pool)
         return found
 
-    def _dealt(self, level: int) -> tuple[list[int], dict[int, Target], list[int]]:
-        """Requests that the blueprint places, the longest prefill first; where they prefill, where and at what pace
-        they decode; and the others."""
-        groups, model = self.blueprint.groups, self.model
-        best = self.scout.work.min(axis=1, initial=np.inf)
-        waits = (model.queue.priority == level) & (self.board.plan.prefill < 0) & (groups.of >= 0)
-        targets: dict[int, Target] = {}
-        rest: list[int] = []
-        for g in np.flatnonzero(groups.level == level).tolist():
-            rows = np.flatnonzero(waits & (groups.of == g))
-            rows = rows[np.lexsort((rows, -model.queue.weight[rows] / best[rows]))]
-            count = round(float(self.blueprint.decode[g].sum()))
-            rest += rows[count:].tolist()
-            chosen = rows[:count]
-            targets.update(self._targets(g, chosen[np.lexsort((chosen, -best[chosen]))].tolist()))
-        turn = np.array(list(targets), dtype=np.int64)
-        return turn[np.lexsort((turn, -best[turn]))].tolist(), targets, rest
-
-    def _targets(self, g: int, rows: list[int]) -> Iterator[tuple[int, Target]]:
-        """The group's requests dealt out so that every class has its part after each of them."""
-        prefill, decode = self.blueprint.prefill[g], self.blueprint.decode[g]
-        first, last = prefill / max(prefill.sum(), 1e-12), decode / max(decode.sum(), 1e-12)
-        owed_first, owed_last = np.zeros_like(first), np.zeros_like(last)
-        for i in rows:
-            owed_first += first
-            owed_last += last
-            c = int(owed_first.argmax())
-            together = owed_last[c].max() > 0.5 * owed_last.max()
-            d, rung = (c, int(owed_last[c].argmax())) if together else divmod(int(owed_last.argmax()), last.shape[1])
-            owed_first[c] -= 1.0
-            owed_last[d, rung] -= 1.0
-            yield i, (c, d, rung)
-
     def _put(self, i: int, c: int, d: int, rung: int) -> bool:
-        """Place request ``i`` on class ``c``, its decode on ``d`` at a pace; elsewhere where that does not fit."""
+        """Place request ``i`` on class ``c``, its decode on ``d`` at a pace; else elsewhere; else on an instance that
+        is cleared."""
         if not self._allowed(i):
             return False
         decodes = self.model.plain["output"][i] > 0
@@ -146,7 +149,7 @@ class Packing:
             own = [p] if not decodes or (c == d and self.wish[p] == rung) else []
             if any(self._place(i, p, q, rung) for q in dict.fromkeys(chain(own, there))):
                 return True
-        return self._anywhere(i, rung, there)
+        return self._anywhere(i, rung, there) or self._on_cleared(i, rung, there)
 
     def _anywhere(self, i: int, rung: int, there: list[int]) -> bool:
         """Place request ``i`` on any instances that let it keep its worth; on reserved time only where all else is
@@ -168,6 +171,42 @@ class Packing:
                 for q in dict.fromkeys(chain(own, there, more)):
                     if self._place(i, p, q, min(slowest, self._rung(q, rung)), spared=spared):
                         return True
+        return False
+
+    def _on_cleared(self, i: int, rung: int, there: list[int]) -> bool:
+        """Place request ``i`` where no request decodes and all that runs leaves, on the instance that has least time to
+        spare then, if it is worth what the moves cost."""
+        board, level = self.board, self.model.plain["priority"][i]
+        for p in self._clearable(i, rung) if self._clearings > 0 else ():
+            self._clearings -= 1
+            worth, reserve = board.worth.copy(), self._reserve.copy()
+            board.begin()
+            self._moving.cleared(board, p, level)
+            own = [p] if self.model.instances.decodes[p] else []
+            placed = any(self._place(i, p, q, self._rung(q, rung)) for q in (*there, *own)) or self._fetching(i)
+            if placed and worth_more(board.worth, worth):
+                board.commit()
+                return True
+            board.rollback()
+            self._reserve = reserve
+        return False
+
+    def _clearable(self, i: int, rung: int) -> list[int]:
+        """Instances that have time for the prefill if all leaves that may, with the most reuse there could be."""
+        board, model, queue = self.board, self.model, self.model.plain
+        js = self._prefills[self._runs[i]]
+        js = js[[not board.loads[j].decoding and isfinite(board.tau[j]) for j in js.tolist()]]
+        by = min(queue["prefill_by"][i], queue["e2e"][i] - queue["output"][i] * board.paces[rung])
+        due = board.due[js, min(int(np.searchsorted(board.grid, by)), len(board.grid) - 1)]
+        room = self._moving.free(queue["priority"][i])[js] * by - due - self._least[i][model.instances.kind[js]]
+        return _most(js, np.where(room >= 0.0, -room, -np.inf), CLEARED)
+
+    def _fetching(self, i: int) -> bool:
+        """Place request ``i`` anywhere, with what it can fetch of its prefix."""
+        for place in self.scout.places(self.board, i, self._prices):
+            if self.board.place(i, place.prefill, place.decode, place.rung, place.fetch):
+                self.leavings.leave(i, place.prefill)
+                return True
         return False
 
     def _rung(self, q: int, wanted: int) -> int:

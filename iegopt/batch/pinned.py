@@ -11,7 +11,7 @@ from iegopt.batch.bound_rows import ROUNDING, Classes
 from iegopt.batch.losses import preemption_costs
 from iegopt.batch.model import BatchModel
 
-__all__ = ["pinned", "share_beside_pinned"]
+__all__ = ["free_beside", "most_beside", "pinned"]
 
 Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
@@ -34,15 +34,16 @@ def pinned(model: BatchModel, level: int, whole: Collection[int]) -> Bools:
     others = ~np.eye(model.J, dtype=bool)
     latency = at.latency.min(axis=1, initial=np.inf, where=others)[running.instance]
     rate = at.seconds_per_byte.min(axis=1, initial=np.inf, where=others)[running.instance]
-    way = np.where(np.isfinite(latency), latency + running.wire_now * np.where(np.isfinite(rate), rate, 0.0), np.inf)
-    may_move = policy.migration & ~running.is_prefill
-    may_move = may_move & (~loses_nothing | (running.weight * policy.second_value * way <= NOTHING))
+    reach = np.isfinite(latency) & np.isfinite(rate)
+    way = np.where(reach, latency, 0.0) + running.wire_now * np.where(reach, rate, 0.0)
+    free = ~loses_nothing | (running.weight * policy.second_value * way <= NOTHING)
+    may_move = policy.migration & ~running.is_prefill & reach & free
     return np.asarray(~(may_go | may_move))
 
 
-def share_beside_pinned(model: BatchModel, classes: Classes, stays: Bools) -> Floats:
-    """(C,) the most of its time that an instance of a class has for prefills beside what stays, which decodes at the
-    slowest pace that it may have."""
+def free_beside(model: BatchModel, stays: Bools) -> Floats:
+    """(J,) share of its time that an instance has for prefills beside running stages (R,) that stay, which decode as
+    slowly as they may."""
     running, at, J = model.running, model.instances, model.J
     r = np.flatnonzero(stays & (running.sequences > 0))
     where = running.decode[r]
@@ -52,8 +53,11 @@ def share_beside_pinned(model: BatchModel, classes: Classes, stays: Bools) -> Fl
     tightest = np.full(J, np.inf)
     np.minimum.at(tightest, where, running.itl[r])
     rung = np.maximum(0, np.searchsorted(model.paces, tightest * (1.0 + ROUNDING) + ROUNDING, side="right") - 1)
-    left = 1.0 - at.other - np.where(busy, np.maximum(compute, read) / model.paces[rung], 0.0)
-    found = np.zeros(classes.size)
-    prefills = (classes.of >= 0) & at.prefills
-    np.maximum.at(found, classes.of[prefills], left[prefills])
+    return np.asarray(1.0 - at.other - np.where(busy, np.maximum(compute, read) / model.paces[rung], 0.0))
+
+
+def most_beside(model: BatchModel, classes: Classes, stays: Bools) -> Floats:
+    """(C,) the most that an instance of a class has so."""
+    found, prefills = np.zeros(classes.size), (classes.of >= 0) & model.instances.prefills
+    np.maximum.at(found, classes.of[prefills], free_beside(model, stays)[prefills])
     return found

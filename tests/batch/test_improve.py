@@ -52,6 +52,20 @@ def test_who_leaves_lets_the_rest_decode_slowly_for_one_that_needs_the_time() ->
     assert board.plan.pace.tolist()[0] == 1
 
 
+def test_an_instance_is_cleared_for_who_left_another() -> None:
+    """Only the first has time for the longer one, and where the other then goes the third must leave."""
+    first, second, third = (
+        queued(name, 4000, 1, sla={"ttft": prefill_seconds(4000) / part})
+        for name, part in (("first", 0.9), ("second", 0.7), ("third", 0.5))
+    )
+    instances = [instance(n, utilization=busy) for n, busy in enumerate((0.0, 0.2, 0.4))]
+    model = build(instances, [first, second, third], policy=POLICY)
+    board = board_of(model, (1, 0, 1), (2, 1, 1))
+    scout = Scout(model)
+    assert make_room(board, scout, [0], plain_prices(model, board), Clock(60.0), 10) == 1
+    assert board.plan.prefill.tolist() == [0, 1, 2]
+
+
 def test_what_runs_and_what_is_placed_both_leave_for_one_that_needs_an_instance_alone() -> None:
     easy = queued("easy", 500, 100, sla={"itl": 0.05})
     running = decodes("r", "i0", 500, 100, sla={"itl": 0.05})

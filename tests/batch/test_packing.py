@@ -11,17 +11,19 @@ import pytest
 from iegopt.batch.blueprint import Blueprint, drawn
 from iegopt.batch.board import Board
 from iegopt.batch.bound_rows import classes_of, queued_items
+from iegopt.batch.dealing import whole_instances
 from iegopt.batch.groups import Groups, slowest_rungs
 from iegopt.batch.leavings import Leavings
 from iegopt.batch.linear import Programme
 from iegopt.batch.model import BatchModel
 from iegopt.batch.packing import Packing
+from iegopt.batch.placement import MIGRATE
 from iegopt.batch.schedule import evaluate
 from iegopt.batch.scout import Scout
 from iegopt.solvers.clock import Clock
 
 from .random_snapshots import random_case
-from .small import build, cluster, instance, prefill_seconds, queued
+from .small import build, cluster, decodes, instance, prefill_seconds, queued
 
 
 def blueprint_of(model: BatchModel, board: Board | None = None) -> Blueprint | None:
@@ -35,7 +37,9 @@ def packed(model: BatchModel) -> tuple[Board, Packing | None]:
     for level in np.unique(model.queue.priority).tolist():
         blueprint = drawn(board, classes, queued_items(model, classes), Clock(60.0, time.perf_counter()))
         if blueprint is not None:
-            packing = Packing(board, scout, classes, blueprint, leavings)
+            claims = whole_instances(board, scout, blueprint) if packing is None else {}
+            packing = Packing(board, scout, classes, blueprint, leavings, claims)
+            packing.claim(Clock(60.0, time.perf_counter()))
             packing.fill(level, Clock(60.0, time.perf_counter()))
     return board, packing
 
@@ -197,3 +201,43 @@ def test_blocks_of_one_request_alone_are_left_to_nobody() -> None:
     assert places.tolist() == [1]
     assert tokens == model.holdings.block_tokens
     assert more == []
+
+
+def test_who_needs_an_instance_alone_claims_one_before_others_spread() -> None:
+    """Two prefills of 0.27 s are urgent; the long one of the lower priority takes 0.54 of its 0.6 s."""
+    urgent = [queued(f"u{n}", 2000, 1, priority=0, sla={"ttft": 1.0}) for n in range(2)]
+    whole = queued("whole", 4000, 1, priority=1, sla={"ttft": prefill_seconds(4000) / 0.9})
+    board, _ = packed(build([instance(0), instance(1)], [*urgent, whole]))
+    assert (board.plan.prefill >= 0).all()
+
+
+@pytest.mark.parametrize(("priority", "placed"), [(1, True), (0, False)])
+def test_what_runs_makes_way_for_who_needs_an_instance_alone_but_not_what_ranks_higher(
+    priority: int, placed: bool
+) -> None:
+    whole = queued("whole", 4000, 1, priority=1, sla={"ttft": prefill_seconds(4000) / 0.9})
+    runs = [decodes(f"r{n}", f"i{n}", priority=priority, sla={"itl": 0.05}) for n in range(2)]
+    board, _ = packed(build([instance(0), instance(1)], [whole], runs))
+    assert (board.plan.prefill[0] >= 0) == placed
+    assert (board.plan.action == MIGRATE).sum() == placed
+
+
+def test_changes_are_taken_back_to_where_they_began() -> None:
+    model = build([instance(0)], [queued(f"q{n}") for n in range(3)])
+    board = Board(model)
+    board.begin()
+    assert board.place(0, 0, 0, 4)
+    board.begin()
+    assert board.place(1, 0, 0, 4)
+    board.rollback()
+    assert board.plan.prefill.tolist() == [0, -1, -1]
+    board.begin()
+    assert board.place(2, 0, 0, 4)
+    board.commit()
+    assert board.worth.sum() == 2.0
+    board.rollback()
+    fresh = Board(model)
+    assert board.plan.prefill.tolist() == [-1, -1, -1]
+    assert board.worth.sum() == 0.0
+    assert board.slack.tolist() == fresh.slack.tolist()
+    assert board.memory.tolist() == fresh.memory.tolist()
