@@ -11,6 +11,8 @@ from iegopt.batch.board import Board
 from iegopt.batch.bound import Bound
 from iegopt.batch.dual import Dual
 from iegopt.batch.model import BatchModel
+from iegopt.batch.moving import Moving
+from iegopt.batch.outcome import worth_more
 from iegopt.batch.reach import Prices
 from iegopt.batch.scout import Scout
 from iegopt.solvers.clock import Clock
@@ -22,6 +24,7 @@ __all__ = [
     "insert",
     "order_by_density",
     "place_as_planned",
+    "place_cleared",
     "plain_prices",
     "set_paces",
 ]
@@ -65,6 +68,18 @@ def place_as_planned(board: Board, scout: Scout, i: int, p: int, q: int) -> bool
     own, now = scout.own_rung(i), int(board.plan.pace[q])
     rungs = [now, own] if np.isfinite(board.tau[q]) else [own]
     return any(board.place(i, p, q, rung) for rung in dict.fromkeys(rungs) if scout.may(i, p, q))
+
+
+def place_cleared(board: Board, scout: Scout, moving: Moving, i: int, p: int, q: int) -> bool:
+    """Place request ``i`` where a plan put it, with what runs at its prefill moved away, if it is worth that."""
+    worth = board.worth.copy()
+    board.begin()
+    moving.cleared(board, p, board.model.plain["priority"][i])
+    if place_as_planned(board, scout, i, p, q) and worth_more(board.worth, worth):
+        board.commit()
+        return True
+    board.rollback()
+    return False
 
 
 def set_paces(board: Board, prices: Prices) -> None:

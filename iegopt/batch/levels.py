@@ -17,6 +17,7 @@ from iegopt.batch.construct import (
     fill,
     order_by_density,
     place_as_planned,
+    place_cleared,
     plain_prices,
     set_paces,
 )
@@ -27,6 +28,7 @@ from iegopt.batch.grid import deadline_grid
 from iegopt.batch.improve import hasten, make_room, quicken
 from iegopt.batch.leavings import Leavings
 from iegopt.batch.model import BatchModel
+from iegopt.batch.moving import Moving
 from iegopt.batch.outcome import EPSILON, Outcome, better
 from iegopt.batch.packing import Packing
 from iegopt.batch.pinned import most_beside, pinned
@@ -84,7 +86,7 @@ class Search:
     def __post_init__(self) -> None:
         self.best = Placement.empty(self.model)
         self.outcome = evaluate(self.model, self.best)
-        self.scout, self.grid = Scout(self.model), deadline_grid(self.model)
+        self.scout, self.grid, self.moving = Scout(self.model), deadline_grid(self.model), Moving(self.model)
         self.levels = self.outcome.levels.tolist()
         self.classes = classes_of(self.model)
         self.queued, self.running = queued_items(self.model, self.classes), running_items(self.model, self.classes)
@@ -167,7 +169,7 @@ class Search:
         """What today's routers would do with admission, so that none of them does better."""
         for rule in RULES:
             if self.clock.left > 0.0:
-                self.offer(admit(self.model, rule, clock=self.clock))
+                self.offer(admit(self.model, rule, clock=self.clock), anew=True)
 
     def _keep(self, prefill: Ints, decode: Ints, prices: Prices, cost: Floats) -> bool:
         """Offer a plan in which requests stay where they were put, where they can; the rest as prices have it."""
@@ -175,7 +177,10 @@ class Search:
         board, placed = Board(self.model), np.flatnonzero(prefill >= 0).tolist()
         # Who needs the fastest pace goes first, so that no pace changes under who came before.
         for i in sorted(placed, key=lambda i: (self.scout.own_rung(i), int(self.model.queue.priority[i]), i)):
-            place_as_planned(board, self.scout, i, int(prefill[i]), int(decode[i]))
+            p, q = int(prefill[i]), int(decode[i])
+            if not place_as_planned(board, self.scout, i, p, q):
+                place_cleared(board, self.scout, self.moving, i, p, q)
+        quicken(board, self.clock, anyway=False)  # where they are, before any goes where it is faster
         self._construct(board, prices, cost)
         self._quicken()
         return self.outcome is not before
@@ -236,12 +241,13 @@ class Search:
 
     def _construct(self, board: Board, prices: Prices, cost: Floats) -> None:
         """Fill a board level by level, and offer what comes of it."""
+        anew = not (board.plan.prefill >= 0).any()
         set_paces(board, prices)
         for level in self.levels:
             requests = np.flatnonzero((self.model.queue.priority == level) & (board.plan.prefill < 0))
             turn = order_by_density(self.model, requests, cost[requests])
             fill(board, self.scout, turn.tolist(), prices, self.clock)
-        self.offer(board.plan.copy())
+        self.offer(board.plan.copy(), anew=anew)
 
     def _priced(self, dual: Dual, bound: Bound) -> None:
         board = Board(self.model)

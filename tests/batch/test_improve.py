@@ -5,6 +5,7 @@ from __future__ import annotations
 from iegopt.batch.board import Board
 from iegopt.batch.construct import plain_prices
 from iegopt.batch.improve import hasten, make_room
+from iegopt.batch.levels import Search
 from iegopt.batch.model import BatchModel
 from iegopt.batch.placement import MIGRATE
 from iegopt.batch.scout import Scout
@@ -76,3 +77,14 @@ def test_what_runs_and_what_is_placed_both_leave_for_one_that_needs_an_instance_
     assert board.plan.prefill.tolist() == [0, 1]
     assert board.plan.action.tolist() == [MIGRATE]
     assert board.plan.to.tolist() == [1]
+
+
+def test_who_is_planned_where_it_was_decodes_faster_there_before_it_goes_elsewhere() -> None:
+    slow = queued(
+        "slow", 500, 100, utility={"class": "throughput"}, planned={"prefill": "i0", "decode": "i0"}
+    )  # fmt: skip
+    model = build([instance(0), instance(1)], [slow], [decodes("r", "i0", 500, 100)], policy=POLICY)
+    search = Search(model, Clock(60.0))
+    search.run()
+    assert (search.best.prefill.tolist(), search.best.decode.tolist()) == ([0], [0])
+    assert search.best.pace.tolist()[0] == 0
