@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 
+from iegopt.control.messages import Finished
 from iegopt.control.policy import ControlPolicy
 from iegopt.errors import InputError
-from iegopt_runtime.lm.jobs import Generate, Stop
+from iegopt_runtime.lm.jobs import Embed, Generate, Stop, Vectors
 from iegopt_runtime.lm.tokenizers import FolderTokenizer
 from iegopt_runtime.models.registry import Registry
 from iegopt_runtime.processes import of_run
@@ -300,6 +301,26 @@ def test_documents_of_the_request_are_found(here: Hosted) -> None:
     request = tiny_request(graph={"stages": [{"id": "find", "type": "retrieval"}]})
     answer = here.answer(request, text="aprons", documents=DOCUMENTS)
     assert answer["status"] == "complete", answer["reason"]
+
+
+def test_a_model_embeds_the_query_and_vectors_find_what_is_nearest(here: Hosted, client: Client) -> None:
+    texts = ("Lead aprons hang in room 12.", "The night shift ends at six.", "zzz zzz zzz")
+    client.submit(Embed("v", "tiny", texts, "fp32"))
+    found = client.end("v")
+    assert isinstance(found, Vectors)
+    documents = [{"text": text, "vector": list(row)} for text, row in zip(texts, found.rows, strict=True)]
+    stages = [{"id": "embed", "type": "embedding", "model": "tiny"}, {"id": "find", "type": "retrieval"}]
+    graph = {"stages": stages, "edges": [{"from": "embed", "to": "find", "bytes": "1kB"}]}
+    results: list[dict[str, Any]] = []
+    here.runtime.shell.watch(
+        lambda event, _: results.append(event.result) if isinstance(event, Finished) and event.stage == "find" else None
+    )
+    for text in texts:
+        answer = here.answer(tiny_request(graph=graph), text=text, documents=documents, k=2)
+        assert answer["status"] == "complete", answer["reason"]
+        best, other = results.pop()["documents"]
+        assert (best["text"], best["score"]) == (text, pytest.approx(1.0, abs=1e-4))
+        assert other["score"] < 0.999
 
 
 def test_the_folder_holds_no_secret_for_others(here: Hosted) -> None:

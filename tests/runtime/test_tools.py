@@ -143,6 +143,49 @@ def test_one_key_is_called_once_even_at_once(tmp_path: Path) -> None:
     assert other["content"] == "2"
 
 
+def test_a_call_that_failed_is_made_again_and_one_that_did_not_as_long_as_it_is_kept(tmp_path: Path) -> None:
+    now, file = [0.0], str(tmp_path / "n")
+    tools = {"counted": python("counted", keep="10s"), "second_time": python("second_time", keep="10s")}
+
+    async def calls() -> list[Any]:
+        executor = ToolExecutor(read_tools(tools), lambda: now[0])
+        said: list[Any] = []
+        try:
+            for now[0], asked in (
+                (0.0, call("second_time", "s", file=str(tmp_path / "m"))),
+                (0.0, call("second_time", "s", file=str(tmp_path / "m"))),
+                (0.0, call("counted", "c", file=file)),
+                (9.0, call("counted", "c", file=file)),
+                (11.0, call("counted", "c", file=file)),
+            ):
+                try:
+                    said.append((await executor.run("tool", asked, _Attempt()))["content"])
+                except StageFailed as error:
+                    said.append(error.cause)
+        finally:
+            await executor.close()
+        return said
+
+    assert asyncio.run(calls()) == ["error", "now it is", "1", "1", "2"]
+
+
+def test_every_try_has_its_time_and_the_caller_may_give_less() -> None:
+    tools = {"hang": python("hang", timeout="60s", retries=2)}
+
+    async def called() -> str:
+        executor = ToolExecutor(read_tools(tools))
+        try:
+            with pytest.raises(StageFailed) as caught:
+                await executor.run("tool", call("hang") | {"timeout": 0.2}, _Attempt())
+            return str(caught.value)
+        finally:
+            await executor.close()
+
+    begun = time.monotonic()
+    assert "did not answer within 0.2 s (3 tries); it was called with {}" in asyncio.run(called())
+    assert 0.6 <= time.monotonic() - begun < 30
+
+
 @pytest.mark.parametrize(
     ("entry", "words"),
     [

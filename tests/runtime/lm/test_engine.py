@@ -15,6 +15,7 @@ from iegopt_runtime.kv.history import length
 from iegopt_runtime.kv.tiers import Tier
 from iegopt_runtime.lm.jobs import Embed, Failed, Generate, Preempted, Rerank, Started, Stop, Streamed, Vectors, Waiting
 from iegopt_runtime.lm.sampling import Sampling
+from iegopt_runtime.lm.sequence import Sequence
 from iegopt_runtime.models.registry import Registry
 from tests.runtime.conftest import MB, Client
 
@@ -261,6 +262,21 @@ def test_memory_is_reserved_and_waited_for(make_client: Callable[..., Client]) -
     event = client.end("c")
     assert isinstance(event, Failed)
     assert event.cause == "no_room"
+
+
+def test_what_is_reserved_is_what_the_sequence_takes(client: Client) -> None:
+    engine = client.engine
+    for tokens, output in ((100, 400), (64, 1), (65, 64)):
+        client.submit(job("a", prompt(tokens), output + 1500, kv_id="r"))
+        client.until(lambda e: isinstance(e, Streamed))
+        sequence, _ = engine._active["a"]
+        assert isinstance(sequence, Sequence)
+        use = engine.load().kv
+        assert use.reserved == sequence._kv.bytes == engine.kv_bytes("tiny", "fp32", tokens + output + 1499)
+        assert use.free == 8 * MB - use.reserved - use.blocks[Tier.L0]
+        engine.stop("a")
+        client.end("a")
+        assert engine.load().kv.reserved == 0
 
 
 def test_cancelled_it_leaves_nothing(client: Client) -> None:
