@@ -11,7 +11,7 @@ from iegopt.spec.cluster import ClusterSpec
 from iegopt.spec.device import DeviceSpec
 from iegopt.spec.worker import Role, WorkerSpec
 
-__all__ = ["Deployed", "deployed", "find_worker", "preloads"]
+__all__ = ["Deployed", "accelerator", "deployed", "find_worker", "preloads"]
 
 
 @dataclass(frozen=True)
@@ -81,6 +81,21 @@ def find_worker(cluster: ClusterSpec, device: str, role: str) -> Deployed:
             return worker
     names = ", ".join(worker.name for worker in workers) or "none"
     raise InputError(f"cluster {cluster.name}: no worker {device}/{role}: its workers are {names}")
+
+
+def accelerator(cluster: ClusterSpec, worker: Deployed, gpus: int) -> str:
+    """The device of torch for an lm worker: those of one host take its GPUs in the order of the cluster, one each, from
+    the first again where there are more of them.
+
+    Parameters
+    ----------
+    gpus
+        How many the host has that torch can use.
+    """
+    if not gpus:
+        return "cpu"
+    beside = [w.name for w in deployed(cluster) if w.role == "lm" and w.location == worker.location]
+    return f"cuda:{beside.index(worker.name) % gpus}"
 
 
 _MODULES: dict[Role, tuple[str, ...]] = {

@@ -34,10 +34,8 @@ class RunFolder:
     def __init__(self, base: Path | None = None) -> None:
         base = base if base is not None else _base()
         _sweep(base)
-        self.path = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=base))
+        self.path, self._lock = _made(base)
         self.run = self.path.name
-        self._lock = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        fcntl.flock(self._lock, fcntl.LOCK_EX)
         self.secret = secrets.token_bytes(32)
         self.secret_file.touch(mode=0o600)
         self.secret_file.write_text(self.secret.hex())
@@ -74,15 +72,27 @@ def _base() -> Path:
     return Path(own) if own and os.access(own, os.W_OK) else Path(tempfile.gettempdir())
 
 
+def _made(base: Path) -> tuple[Path, int]:
+    """A folder and the lock in it. Whoever sweeps meanwhile may have found it before it was locked: then another."""
+    while True:
+        path = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=base))
+        with contextlib.suppress(FileNotFoundError):
+            lock = os.open(path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if (path / "lock").exists():
+                return path, lock
+            os.close(lock)
+
+
 def _sweep(base: Path) -> None:
     for lock in base.glob(f"{_PREFIX}*/lock"):
         with contextlib.suppress(OSError):  # another user's, or gone meanwhile
             held = os.open(lock, os.O_RDWR | os.O_CLOEXEC)
             try:
                 fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                end_run(lock.parent.name)
+                shutil.rmtree(lock.parent, ignore_errors=True)
             except BlockingIOError:
                 continue
             finally:
                 os.close(held)
-            end_run(lock.parent.name)
-            shutil.rmtree(lock.parent, ignore_errors=True)

@@ -10,9 +10,11 @@ import pytest
 
 from iegopt.errors import InputError
 from iegopt.spec.cluster import ClusterSpec
-from iegopt_runtime.deployment import deployed, find_worker
+from iegopt_runtime.deployment import accelerator, deployed, find_worker
 from iegopt_runtime.errors import ModelError
 from iegopt_runtime.models.registry import Registry
+from iegopt_runtime.net.address import Address
+from iegopt_runtime.workers.launch import WorkerFiles, _cpu, _Setting
 from iegopt_runtime.workers.lm_setup import lm_executor
 from tests.runtime.lm.test_executor import SECRET, Attempt, decode
 from tests.runtime.local import local_cluster
@@ -30,6 +32,35 @@ def test_a_worker_is_a_role_of_a_device() -> None:
     assert [worker.name for worker in deployed(cluster(64, 64))] == names
     where = {"datacenter": "dc0", "rack": "dc0/rack0", "host": "dc0/rack0/here"}
     assert find_worker(cluster(64, 64), "decoder", "lm").location == where
+
+
+def test_workers_of_one_host_take_its_gpus_one_each() -> None:
+    asked = local_cluster(("a", "b", "c", "d"), d={"location": {"host": "there"}})
+    taken = [accelerator(asked, find_worker(asked, device, "lm"), 2) for device in "abcd"]
+    assert taken == ["cuda:0", "cuda:1", "cuda:0", "cuda:0"]
+    assert accelerator(asked, find_worker(asked, "b", "lm"), 0) == "cpu"
+
+
+def test_a_worker_in_a_folder_of_its_own_keeps_nothing_beside_it(
+    tmp_path: Path, registry: Registry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Registry, "of", lambda *_, **__: registry)
+    own, asked = tmp_path / "worker-1", local_cluster()
+    own.mkdir()
+    for kept, where in ((None, own), (tmp_path / "run", tmp_path / "run")):
+        executor = lm_executor(asked, find_worker(asked, "decoder", "lm"), SECRET, own, None, kept=kept)
+        asyncio.run(executor.close())
+        assert (where / "kv" / "decoder-lm").is_dir()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["run", "worker-1"]
+
+
+def test_the_cpu_role_needs_no_tokenizer_of_models_that_others_serve(tmp_path: Path) -> None:
+    far = {"resident": ["Llama-2-7B/fp16"], "worker": {"roles": ["lm"], "at": "elsewhere"}}
+    setting = _Setting(
+        local_cluster(decoder=far), find_worker(local_cluster(), "host", "cpu"), SECRET,
+        WorkerFiles(None, None, None), tmp_path, Address(path="/x"), None,
+    )  # fmt: skip
+    assert _cpu(setting).holds() == set()
 
 
 def test_models_whose_blocks_are_unlike_are_refused() -> None:

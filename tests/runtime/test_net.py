@@ -213,5 +213,17 @@ def test_a_stale_socket_is_taken_over_and_a_live_one_is_not(tmp_path: Path) -> N
     asyncio.run(talk())
 
 
+def test_no_file_is_removed_for_a_socket(tmp_path: Path) -> None:
+    file = tmp_path / "cluster.yaml"
+    file.write_text("precious")
+
+    async def listen() -> None:
+        await Listener(b"s", _echo).listen(Address(path=str(file)))
+
+    with pytest.raises(InputError, match="a file is there, expected a socket or nothing"):
+        asyncio.run(listen())
+    assert file.read_text() == "precious"
+
+
 def test_a_frame_is_what_msgpack_writes() -> None:
     assert encode({"a": 1}) == b"\x00\x00\x00\x04" + msgpack.packb({"a": 1})

@@ -186,6 +186,14 @@ def test_every_try_has_its_time_and_the_caller_may_give_less() -> None:
     assert 0.6 <= time.monotonic() - begun < 30
 
 
+def test_a_key_with_other_arguments_is_another_call(tmp_path: Path) -> None:
+    """The id of a request that is over may be used again."""
+    files = [str(tmp_path / name) for name in "ab"]
+    first, second = run(call("counted", "k", file=files[0]), call("counted", "k", file=files[1]))
+    assert [first["cached"], second["cached"]] == [False, False]
+    assert all(Path(file).exists() for file in files)
+
+
 @pytest.mark.parametrize(
     ("entry", "words"),
     [

@@ -38,6 +38,8 @@ class KvServer:
         As ``kv.address`` has them; ``addresses`` are those that others can reach it at.
     timeout
         Seconds that a peer may take for each message.
+    towards
+        A host from which others come, for an address that means all of this machine (``tcp:0.0.0.0:0``).
     """
 
     def __init__(
@@ -47,6 +49,7 @@ class KvServer:
         addresses: Iterable[str],
         clock: Callable[[], float],
         timeout: float = 30.0,
+        towards: str | None = None,
     ) -> None:
         self._store, self._secret, self._clock, self._timeout = store, secret, clock, timeout
         self._lock = threading.Lock()
@@ -57,7 +60,7 @@ class KvServer:
         self.addresses: list[str] = []
         try:
             for address in addresses:
-                listener, got = bound(address)
+                listener, got = bound(address, towards)
                 self._listeners.append(listener)
                 self.addresses.append(got)
         except BaseException:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import stat
 from collections.abc import Awaitable, Callable
 from typing import Self
 
@@ -126,6 +127,8 @@ class Listener:
         try:
             _, writer = await asyncio.open_unix_connection(address.path)
         except OSError:
+            if not stat.S_ISSOCK(os.stat(address.path).st_mode):
+                raise InputError(f"cannot listen on {address}: a file is there, expected a socket or nothing") from None
             os.unlink(address.path)
             return
         await _closed(writer)

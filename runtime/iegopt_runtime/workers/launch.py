@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from iegopt.errors import InputError
 from iegopt.spec.cluster import ClusterSpec
 from iegopt_runtime.deployment import Deployed, find_worker
 from iegopt_runtime.net.address import Address
@@ -34,6 +36,7 @@ class _Setting:
     secret: bytes
     files: WorkerFiles
     folder: Path
+    controller: Address
     listen: str | None
 
 
@@ -58,7 +61,7 @@ async def serve(
     """
     deployed = find_worker(cluster, device, role)
     with tempfile.TemporaryDirectory(prefix="worker-", dir=files.folder) as folder:
-        setting = _Setting(cluster, deployed, secret, files, Path(folder), listen)
+        setting = _Setting(cluster, deployed, secret, files, Path(folder), controller, listen)
         executor = await asyncio.to_thread(_ROLES[deployed.role], setting)
         slots = deployed.spec.max_batch * 2 if deployed.role == "lm" else deployed.spec.slots
         identity = Identity(deployed.name, device, role, deployed.location, slots)
@@ -69,7 +72,10 @@ async def serve(
 def _lm(setting: _Setting) -> Executor:
     from iegopt_runtime.workers.lm_setup import lm_executor
 
-    return lm_executor(setting.cluster, setting.deployed, setting.secret, setting.folder, setting.listen)
+    return lm_executor(
+        setting.cluster, setting.deployed, setting.secret, setting.folder, setting.listen,
+        kept=setting.files.folder, towards=setting.controller.host,
+    )  # fmt: skip
 
 
 def _tool(setting: _Setting) -> Executor:
@@ -100,7 +106,10 @@ def _cpu(setting: _Setting) -> Executor:
     for model in sorted(
         {name.partition("/")[0] for device in setting.cluster.devices for name in device.resident or ()}
     ):
-        texts.of(model)  # loading a tokenizer for the first time takes seconds, which no request should wait for
+        # Loading a tokenizer for the first time takes seconds, which no request should wait for. One that is not to be
+        # had here, of a model that other hosts serve, is told to who asks for it.
+        with contextlib.suppress(InputError):
+            texts.of(model)
     return CpuExecutor(texts)
 
 

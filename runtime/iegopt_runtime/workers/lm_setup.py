@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 
 from iegopt.spec.cluster import ClusterSpec
-from iegopt_runtime.deployment import Deployed
+from iegopt_runtime.deployment import Deployed, accelerator
 from iegopt_runtime.errors import ModelError, NoRoom
 from iegopt_runtime.kv.fetch import KvFetcher
 from iegopt_runtime.kv.memory import DeviceMemory
@@ -27,8 +27,9 @@ __all__ = ["lm_executor"]
 
 
 def lm_executor(
-    cluster: ClusterSpec, deployed: Deployed, secret: bytes, folder: Path, listen: str | None
-) -> LmExecutor:
+    cluster: ClusterSpec, deployed: Deployed, secret: bytes, folder: Path, listen: str | None,
+    kept: Path | None = None, towards: str | None = None,
+) -> LmExecutor:  # fmt: skip
     """The executor of an lm worker, its resident models loaded.
 
     Parameters
@@ -37,6 +38,10 @@ def lm_executor(
         Of this process: its socket.
     listen
         A further address for the data plane, such as ``tcp:0.0.0.0:0``, for workers on other hosts.
+    kept
+        Where KV files lie that another process of this worker finds again; in ``folder`` by default, and gone with it.
+    towards
+        A host from which these are reached.
 
     Raises
     ------
@@ -45,11 +50,11 @@ def lm_executor(
     """
     budgets = deployed.spec.kv
     weights = deployed.memory - budgets.device
-    files = folder.parent / "kv" / deployed.name.replace("/", "-") if budgets.disk else None
+    files = (kept or folder) / "kv" / deployed.name.replace("/", "-") if budgets.disk else None
     policy = TierPolicy({Tier.L0: budgets.device, Tier.L1: budgets.host, Tier.L2: budgets.disk if files else 0})
     if files is not None:
         files.mkdir(parents=True, exist_ok=True)
-    memory = DeviceMemory("cuda" if torch.cuda.is_available() else "cpu")
+    memory = DeviceMemory(accelerator(cluster, deployed, torch.cuda.device_count()))
     registry = Registry.of(cluster.execution_path_registry or ())
     store = KvStore(memory, policy, files, time.monotonic())
     host = ModelHost(registry, memory, weights)
@@ -67,7 +72,7 @@ def lm_executor(
     engine = LmEngine(
         host, store, max_batch=spec.max_batch, block_tokens=spec.block_tokens, threads=spec.threads
     ).start()  # fmt: skip
-    server = KvServer(store, secret, addresses, time.monotonic)
+    server = KvServer(store, secret, addresses, time.monotonic, towards=towards)
     fetcher = KvFetcher(store, secret, time.monotonic, PEER_SECONDS)
     return LmExecutor(KvTraffic(engine, server, fetcher, secret, files), Texts(registry))
 

@@ -60,6 +60,7 @@ class ToolExecutor(PlainExecutor):
         """The answer, and whether it was there already; a second call with a key waits for the first."""
         if key is None:
             return await self._tried(tool, arguments, timeout), False
+        key = f"{key} {tool.name} {json.dumps(arguments, sort_keys=True)}"  # another request may bear an old one's id
         while key in self._making:
             await asyncio.wait([self._making[key]])
         held = self._done.get(key)

@@ -362,6 +362,28 @@ def test_what_is_no_address_is_refused(address: str) -> None:
         bound(address)
 
 
+def test_no_file_is_removed_for_a_socket_which_is_its_owners_alone(tmp_path: Path) -> None:
+    file, path = tmp_path / "notes.txt", tmp_path / "s"
+    file.write_text("precious")
+    with pytest.raises(InputError, match="a file is there, expected a socket or nothing"):
+        bound(f"unix:{file}")
+    assert file.read_text() == "precious"
+    for _ in range(2):  # the second takes over what the first has left
+        bound(f"unix:{path}")[0].close()
+    assert path.stat().st_mode & 0o077 == 0
+
+
+def test_of_all_addresses_others_are_told_one_that_reaches_here() -> None:
+    store = filled(manifest())
+    server = KvServer(store, SECRET, ["tcp:0.0.0.0:0"], lambda: 0.0, towards="127.0.0.1")
+    (address,) = server.addresses
+    assert address.startswith("tcp:127.0.0.1:")
+    assert KvFetcher(new_store(), SECRET, lambda: 0.0).fetch_held("r/1", address, PLAIN).manifest == manifest()
+    server.close()
+    with bound("tcp:0.0.0.0:0")[0] as listener:
+        assert listener.getsockname()[0] == "0.0.0.0"
+
+
 def test_no_descriptor_and_no_file_is_left(serve: Callable[..., str], tmp_path: Path) -> None:
     before = len(os.listdir("/proc/self/fd"))
     whole, there = manifest(), new_store()
