@@ -21,8 +21,7 @@ Floats = npt.NDArray[np.float64]
 
 
 def best_alone(
-    queue: Queue, holdings: Holdings, prefill: PrefillCost, instances: Instances, kinds: Kinds, paces: Floats,
-    policy: BatchPolicy,
+    queue: Queue, holdings: Holdings, prefill: PrefillCost, instances: Instances, kinds: Kinds, policy: BatchPolicy
 ) -> Alone:  # fmt: skip
     """The bests of a queue on all instances that are not lost, whether or not they take something new just now."""
     N, K = len(queue.ids), len(kinds.kinds)
@@ -37,6 +36,7 @@ def best_alone(
     work = np.where(may_prefill[None, :], work, np.inf)
     step = np.maximum(kinds.base_compute + queue.step_compute, kinds.base_read + queue.step_read)
     step = np.where(may_decode[None, :], step, np.inf)
+    paces = np.array(policy.paces)
     rung = np.searchsorted(paces * (1.0 + 1e-9), step)
     pace = np.append(paces, np.inf)[rung]
     tokens = queue.output[:, None]

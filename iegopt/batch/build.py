@@ -14,6 +14,7 @@ from iegopt.batch.build_running import build_running, settle
 from iegopt.batch.model import BatchModel
 from iegopt.batch.prefixes import build_holdings
 from iegopt.batch.read_queue import Allowance, read_queue
+from iegopt.batch.warned import contradictions, missed_limits
 from iegopt.problem.cluster import CompiledCluster
 from iegopt.spec.batch_policy import BatchPolicy, QuotaSpec
 from iegopt.spec.explain_error import nearest
@@ -43,11 +44,7 @@ def build_model(cluster: CompiledCluster, snapshot: SnapshotSpec, policy: BatchP
     warnings = [*built.warnings, *read.warnings, *_misspelled(snapshot, policy)]
     running = build_running(built, snapshot, allowed, tenants, warnings)
     settled = settle(running, built.instances, built.kinds, policy)
-    warnings += [
-        f"{name} misses a limit whatever is placed"
-        for name, missed in zip(running.ids, settled.running.missed, strict=True)
-        if missed
-    ]  # fmt: skip
+    warnings += [*missed_limits(running, settled), *contradictions(snapshot, built, settled)]
     kept = {i: w.kept for i, w in enumerate(read.waiting) if w.kept is not None}
     holdings = build_holdings(
         built,
@@ -68,7 +65,7 @@ def build_model(cluster: CompiledCluster, snapshot: SnapshotSpec, policy: BatchP
         holdings=holdings,
         running=settled.running,
         prefill=queue.prefill,
-        alone=best_alone(queue.queue, holdings, queue.prefill, settled.instances, built.kinds, settled.paces, policy),
+        alone=best_alone(queue.queue, holdings, queue.prefill, settled.instances, built.kinds, policy),
         tenants=tuple(tenants),
         quota_requests=_quota([quota.requests for quota in quotas], 1.0),
         quota_memory=_quota([quota.memory for quota in quotas], memory),

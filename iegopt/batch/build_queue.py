@@ -72,7 +72,7 @@ def build_queue(
         order=order,
         ttft=ttft,
         e2e=e2e,
-        itl=_floats([w.itl for w in waiting]),
+        itl=np.minimum(_floats([w.itl for w in waiting]), policy.paces[-1]),
         prefill_by=np.minimum(ttft, np.maximum(policy.window, 2 * fastest)),
         kv_prompt=np.ceil(per_token * prompt).astype(np.int64),
         kv_full=np.ceil(per_token * (prompt + output) + working).astype(np.int64),

@@ -30,11 +30,13 @@ SHARE_TOLERANCE = 1e-9
 
 @dataclass(frozen=True, eq=False)
 class BuiltRunning:
-    """Running stages, with the instances and the ladder of paces as they leave them."""
+    """Running stages, with the instances and the ladder of paces as they leave them, and the part of its time that
+    every instance has left for prefills, (J,)."""
 
     running: Running
     instances: Instances
     paces: Floats
+    speed: Floats
 
 
 def build_running(
@@ -125,7 +127,9 @@ def settle(running: Running, instances: Instances, kinds: Kinds, policy: BatchPo
         paces = np.append(paces, least.max() * (1.0 + SHARE_TOLERANCE))
     fastest = np.searchsorted(paces * (1.0 + SHARE_TOLERANCE), least)
     late = decodes & (running.itl < paces[fastest][running.decode])
-    itl = np.where(late, np.inf, running.itl)
+    # A pace beyond the policy's is for what runs on an instance that keeps none of those, and for nothing else.
+    slowest = np.where(fastest < len(policy.paces), policy.paces[-1], np.inf)[running.decode]
+    itl = np.where(decodes, np.minimum(slowest, np.where(late, np.inf, running.itl)), running.itl)
     tightest = np.full(J, np.inf)
     np.minimum.at(tightest, running.decode[decodes], itl[decodes])
     pace = np.where(busy, np.searchsorted(paces, tightest, side="right") - 1, -1)
@@ -146,6 +150,7 @@ def settle(running: Running, instances: Instances, kinds: Kinds, policy: BatchPo
             base_pace=pace,
         ),
         paces=paces,
+        speed=1.0 - share - other,
     )
 
 

@@ -110,8 +110,8 @@ class Queue:
     order
         Place among equal deadlines: by arrival.
     ttft, e2e, itl
-        Seconds left for the first token and for all; seconds between tokens. ``e2e`` has the least time of tools and
-        later rounds taken off.
+        Seconds left for the first token and for all; seconds between tokens, at most the policy's slowest pace.
+        ``e2e`` has the least time of tools and later rounds taken off.
     prefill_by
         Seconds by which the prefill ends: ``ttft`` and the policy's window (twice the fastest prefill, where that is
         longer).
@@ -240,7 +240,7 @@ class BatchModel:
     Attributes
     ----------
     paces (P,)
-        The policy's; a slower last one where a running batch cannot keep any of them.
+        The policy's; a slower last one where a running batch cannot keep any of them, for such batches alone.
     prefill
         P(i, k, reused): see ``PrefillCost.seconds``.
     tenants

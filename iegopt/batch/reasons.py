@@ -65,7 +65,7 @@ def _nowhere(model: BatchModel, i: int) -> Reason | None:
     if np.isinf(alone.prefill[i]):
         return Reason("no instance", None, None, None, "no instance of its model and precision prefills")
     if np.isinf(alone.itl[i]):
-        slowest = float(model.paces[-1])
+        slowest = model.policy.paces[-1]
         sentence = f"no instance of its model that decodes gives a token every {slowest:.3g} s, the slowest pace"
         return Reason("itl", None, None, slowest, sentence)
     if np.isinf(alone.finish[i]):

@@ -37,7 +37,7 @@ def check_placed(found: Consequences) -> Iterator[Violation]:
         for rule, moment, limit in (
             ("ttft", one.end, one.prefill_by),
             ("e2e", one.finish, request.e2e),
-            ("itl", one.pace, request.itl),
+            ("itl", one.pace, min(request.itl, found.policy.paces[-1])),
         ):
             if late(moment, limit):
                 yield Violation(rule, request.id, moment, limit)
@@ -213,7 +213,7 @@ def _keeps(request: Waiting, p: Engine, q: Engine, found: Consequences) -> bool:
     if request.output:
         a, b = q.costs.step(request.sequences, request.prompt, request.output)
         alone = max(q.costs.base[0] + a, q.costs.base[1] + b)
-        pace = next((tau for tau in found.ladder if tau >= alone), math.inf)
+        pace = next((tau for tau in found.policy.paces if tau >= alone), math.inf)
     moved = found.roads.seconds(p.id, q.id, request.wire, work)
     finish = end + moved + request.output * pace if request.output else end
     return pace < math.inf and end <= request.ttft and finish <= request.e2e and pace <= request.itl

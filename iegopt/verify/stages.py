@@ -193,6 +193,8 @@ def ease(
         for stage in here:
             if stage.itl < fastest:
                 stage.itl = stage.finish_by = math.inf
+            if fastest <= policy.paces[-1]:
+                stage.itl = min(stage.itl, policy.paces[-1])
         tightest = min((stage.itl for stage in here), default=math.inf)
         pace = max(p for p in paces if p <= tightest) if here else 0.0
         memory = sum(s.kv_there for s in to[name])

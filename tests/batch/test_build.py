@@ -150,10 +150,16 @@ def test_a_limit_that_is_lost_already_binds_nobody() -> None:
     ]
     model = build([instance(0)], running=rows)
     assert model.running.missed.tolist() == [True, True, False, True]
-    assert model.running.itl.tolist() == [np.inf, np.inf, 0.06, np.inf]
+    slowest = model.policy.paces[-1]
+    assert model.running.itl.tolist() == [slowest, slowest, 0.06, slowest]
     assert model.paces[model.instances.base_pace[0]] == 0.05
     assert model.running.prefill_by[3] == 10.0
-    assert model.warnings[0] == "slow misses a limit whatever is placed"
+    assert model.warnings == (
+        "slow misses a limit whatever is placed: a token takes 0.05 s on i0; its limits leave 0.001 s",
+        "late misses a limit whatever is placed: a token takes 0.05 s on i0; its limits leave none",
+        "ttft misses a limit whatever is placed: its prefill takes 0.135 s at full speed, and i0 has 70.4% left; "
+        "its limits leave none",
+    )
 
 
 def test_a_batch_that_no_pace_of_the_policy_suits_gets_one_of_its_own() -> None:
@@ -164,11 +170,34 @@ def test_a_batch_that_no_pace_of_the_policy_suits_gets_one_of_its_own() -> None:
     assert model.instances.base_pace.tolist() == [2, -1]
 
 
+def test_a_pace_beyond_the_policy_is_for_the_batch_that_needs_it_alone() -> None:
+    rows = [decodes("slow", context=1000, remaining=100), decodes("other", on="i1", remaining=100)]
+    at = [instance(0, utilization=0.998), instance(1)]
+    model = build(at, [queued("q")], running=rows, policy={"paces": [0.01, 0.05]})
+    assert len(model.paces) == 3
+    assert model.instances.base_pace.tolist() == [2, 1]
+    assert model.running.itl.tolist() == [np.inf, 0.05]
+    assert model.queue.itl.tolist() == [0.05]
+
+
 def test_what_runs_makes_its_own_room() -> None:
     rows = [decodes("d", context=100_000, remaining=100, sequences=3)]
     model = build([instance(0, max_batch=2, used=70 * 10**9)], running=rows)
     assert model.instances.free.tolist() == model.running.kv_there.tolist()
     assert model.instances.max_batch.tolist() == [3]
+
+
+def test_figures_that_contradict_each_other_are_told() -> None:
+    rows = [decodes("d", context=100_000, remaining=100, sequences=3)]
+    at = [instance(0, max_batch=2, used=10**9), instance(1, used=WEIGHTS)]
+    model = build(at, running=rows)
+    need, have = model.running.kv_there[0] / 1e9, (79 * 10**9 - ACTIVATIONS) / 1e9
+    assert model.warnings == (
+        f"instance i0: 1 GB are said to be used, and its weights alone take {WEIGHTS / 1e9:.4g} GB",
+        f"instance i0: what runs there comes to {need:.4g} GB of KV cache, and {have:.4g} GB are free",
+        "instance i0: 3 sequences decode there, and its max_batch is 2",
+        "d: 100000 tokens are more than the context of Llama-2-7B, which ends at 4096",
+    )
 
 
 def test_work_of_a_lost_instance_waits_again() -> None:
