@@ -1,4 +1,4 @@
-"""``iegopt models fetch``: weights of a model into the cache, once."""
+"""``iegopt models fetch``: weights of a model into the cache, once; and what else models do from the command line."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import argparse
 from typing import Any
 
 from iegopt.cli.output import show
+from iegopt_runtime.cli import embed
 from iegopt_runtime.cli.extra import needs_runtime
 
 __all__ = ["add_actions"]
@@ -20,6 +21,7 @@ def add_actions(actions: Any) -> None:
     )
     parser.add_argument("model", metavar="MODEL", help="smollm2 or tiny")
     parser.set_defaults(run=_fetch)
+    embed.add_action(actions)
 
 
 @needs_runtime
