@@ -106,7 +106,14 @@ class Nursery:
             if self._listening is None or self._listening.done():
                 raise InputError("no worker can be started any more: the process that forks them has ended")
             self._process.stdin.write(encode({"type": "start", "arguments": list(arguments), "log": str(log)}))
-            return await self._started.get()
+            started = asyncio.ensure_future(self._started.get())
+            try:
+                await asyncio.wait([started, self._listening], return_when=asyncio.FIRST_COMPLETED)
+                if not started.done():
+                    raise InputError("no worker can be started any more: the process that forks them has ended")
+                return started.result()
+            finally:
+                started.cancel()
 
     async def _listen(self, answers: asyncio.StreamReader) -> None:
         try:

@@ -44,13 +44,13 @@ def main(preloaded: list[str]) -> None:
             request = _read()
             if request is None:
                 break
-            children.add(_start(request, answers, (wake, woken)))
+            children.add(_start(request, answers, (wake, woken, answers)))
     for pid in children:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
 
 
-def _start(request: Frame, answers: int, own: tuple[int, int]) -> int:
+def _start(request: Frame, answers: int, own: tuple[int, ...]) -> int:
     pid = os.fork()
     if pid == 0:
         _run(request, own)
@@ -58,13 +58,13 @@ def _start(request: Frame, answers: int, own: tuple[int, int]) -> int:
     return pid
 
 
-def _run(request: Frame, own: tuple[int, int]) -> NoReturn:
+def _run(request: Frame, own: tuple[int, ...]) -> NoReturn:
     """The child: a command line of iegopt, in a session of its own, writing to its log."""
     code = 70
     try:
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-        for end in own:
+        for end in own:  # a child that held the answers open would hide the end of its zygote
             os.close(end)
         os.setsid()
         log = os.open(request["log"], os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)

@@ -111,6 +111,33 @@ def test_a_result_that_no_frame_holds_is_a_failure_of_its_stage_alone(tmp_path: 
     served(tmp_path, Holder({"tokens": 2**70}), controller)
 
 
+def test_one_that_drains_says_so_to_a_controller_that_comes_back(tmp_path: Path) -> None:
+    async def run() -> list[str]:
+        said: list[str] = []
+        dismissed = asyncio.Event()
+
+        async def serve(connection: Connection) -> None:
+            if not said:
+                said.append("cut")
+                return
+            await heard(connection, "Registered")
+            await heard(connection, "Draining")
+            connection.send({"type": "Dismiss", "worker": "d/cpu"})
+            said.append("dismissed")
+            await dismissed.wait()
+
+        async with Listener(SECRET, serve) as listener:
+            address = await listener.listen(Address(path=str(tmp_path / "s")))
+            worker = Worker(WHO, Holder({}), address, SECRET, 0.02)
+            worker.drain()  # nobody hears it yet
+            async with asyncio.timeout(20):
+                await worker.run()
+            dismissed.set()
+        return said
+
+    assert asyncio.run(run()) == ["cut", "dismissed"]
+
+
 def test_it_ends_where_the_controller_finds_it_wrong(tmp_path: Path) -> None:
     async def controller(connection: Connection) -> None:
         connection.send({"type": "wrong", "reason": "device d is not in the cluster"})

@@ -114,6 +114,7 @@ async def _followed(
 
 async def _answered_elsewhere(arguments: argparse.Namespace, request: RequestSpec) -> dict[str, Any]:
     """By a controller in another process, whose workers, tools and documents are its own."""
+    import asyncio
     import secrets
 
     from iegopt.control.messages import Answer
@@ -131,11 +132,15 @@ async def _answered_elsewhere(arguments: argparse.Namespace, request: RequestSpe
     inputs = {"text": arguments.prompt} if arguments.prompt is not None else {}
     name = f"{request.id}-{secrets.token_hex(4)}"
     answer: dict[str, Any] = {}
-    async for message in client.run(name, request.document(), inputs):
-        if isinstance(message, Answer):
-            answer = message.answer
-        elif arguments.quiet:
-            print(message.text, end="", flush=True)
+    try:
+        async for message in client.run(name, request.document(), inputs):
+            if isinstance(message, Answer):
+                answer = message.answer
+            elif arguments.quiet:
+                print(message.text, end="", flush=True)
+    except asyncio.CancelledError:  # Ctrl-C: nobody will ask for the answer
+        await client.cancel(name, "the one who asked has left")
+        raise
     if arguments.quiet:
         print()
     if not (arguments.json or arguments.quiet):

@@ -26,7 +26,8 @@ def _add_worker(commands: Any) -> None:
         "worker",
         help="serve one device in one role",
         description="Serve a device of a cluster in one of its roles: run stages for a controller until dismissed.",
-        epilog="Exit: 0 dismissed or terminated; 1 the controller does not take it, or a bad file or argument.",
+        epilog="SIGUSR1 has it drain: it gets no more work, and ends when nothing needs it. "
+        "Exit: 0 dismissed or terminated; 1 the controller does not take it, or a bad file or argument.",
     )
     parser.add_argument("cluster", metavar="CLUSTER", help="file or name of the cluster")
     parser.add_argument("--device", required=True, metavar="ID", help="device to serve")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import signal
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -50,7 +51,7 @@ async def serve(
     listen: str | None,
     heartbeat: float,
 ) -> None:
-    """Run a worker until it is dismissed or terminated.
+    """Run a worker until it is dismissed or terminated; SIGUSR1 has it drain.
 
     Raises
     ------
@@ -66,6 +67,7 @@ async def serve(
         slots = deployed.spec.max_batch * 2 if deployed.role == "lm" else deployed.spec.slots
         identity = Identity(deployed.name, device, role, deployed.location, slots)
         worker = Worker(identity, executor, controller, secret, heartbeat)
+        asyncio.get_running_loop().add_signal_handler(signal.SIGUSR1, worker.drain)
         await until_terminated(asyncio.create_task(worker.run()))
 
 

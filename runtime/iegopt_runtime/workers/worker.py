@@ -74,6 +74,7 @@ class Worker:
         self._ended: dict[AttemptKey, Frame] = {}
         self._connection: Connection | None = None
         self._dismissed = asyncio.Event()
+        self._draining = False
 
     async def run(self) -> None:
         """Serve until dismissed or cancelled.
@@ -100,6 +101,7 @@ class Worker:
 
     def drain(self) -> None:
         """Ask the controller for no more work; it dismisses this worker when nothing needs it."""
+        self._draining = True
         self._send({"type": "Draining", "worker": self.identity.worker})
 
     async def _serve(self) -> None:
@@ -140,6 +142,8 @@ class Worker:
         for attempt in self._running.values():
             for frame in attempt.so_far():
                 self._send(frame)
+        if self._draining:
+            self.drain()
 
     def _holds(self) -> list[str]:
         return sorted({key.request_id for key in self._ended} | self._executor.holds())

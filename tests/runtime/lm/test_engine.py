@@ -324,6 +324,19 @@ def test_copies_for_recovery_are_there_while_it_still_runs(make_client: Callable
     client.end("a")
 
 
+def test_a_copy_in_host_memory_spares_another_try_what_was_computed(make_client: Callable[..., Client]) -> None:
+    """A decode that ends with an error keeps nothing but what was copied."""
+    for copy, reused in ((None, 0), (Tier.L1, 192)):
+        client = make_client((8 * MB, 8 * MB, 0))
+        client.submit(job("a", prompt(130), 200, copy=copy))
+        client.until(lambda e: isinstance(e, Streamed) and e.offset == 70)
+        client.engine.stop("a")
+        assert isinstance(client.end("a"), Failed)
+        tokens = tuple(t for e in client.events if isinstance(e, Streamed) for t in e.tokens)[:70]
+        again = job("b", prompt(130) + tokens, 80, segments=(("prefill", 130), ("decode", 69)), generated=70)
+        assert client.run(again).reused == reused
+
+
 def test_embeddings_are_means_and_scores_follow_the_query(client: Client) -> None:
     client.submit(Embed("e", "tiny", ("hello", "hello", "other text"), "fp32"))
     event = client.end("e")
