@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from iegopt.batch.blueprint import Blueprint, slowest_allowed
 from iegopt.batch.board import Board
-from iegopt.batch.bound_rows import Classes, least_work
+from iegopt.batch.bound_rows import Classes
 from iegopt.batch.construct import plain_prices
 from iegopt.batch.dealing import Target, dealt
 from iegopt.batch.groups import slowest_rungs
@@ -80,7 +80,6 @@ class Packing:
         self._decodes = [np.flatnonzero(at.open & at.decodes & row[at.kind]) for row in rows]
         self._held: dict[int, Ints] = {}
         self._moving, self._clearings, self._prices = Moving(model), CLEARINGS, plain_prices(model, board)
-        self._least = least_work(model, np.arange(model.K)).T
 
     def claim(self, clock: Clock) -> None:
         """Place those that need most of an instance, before all others are spread over the instances."""
@@ -192,14 +191,16 @@ class Packing:
         return False
 
     def _clearable(self, i: int, rung: int) -> list[int]:
-        """Instances that have time for the prefill if all leaves that may, with the most reuse there could be."""
-        board, model, queue = self.board, self.model, self.model.plain
-        js = self._prefills[self._runs[i]]
-        js = js[[not board.loads[j].decoding and isfinite(board.tau[j]) for j in js.tolist()]]
+        """Instances where no request decodes that have time for the prefill if all leaves that may, the least first."""
+        board, queue, reach = self.board, self.model.plain, self.scout.reaches.every(i)
+        js = reach.instance
+        work, _, ready = self.scout.works(board, i, reach)
         by = min(queue["prefill_by"][i], queue["e2e"][i] - queue["output"][i] * board.paces[rung])
         due = board.due[js, min(int(np.searchsorted(board.grid, by)), len(board.grid) - 1)]
-        room = self._moving.free(queue["priority"][i])[js] * by - due - self._least[i][model.instances.kind[js]]
-        return _most(js, np.where(room >= 0.0, -room, -np.inf), CLEARED)
+        free = self._moving.free(queue["priority"][i])[js]
+        room = np.minimum(free * by - due, free * (by - ready)) - work
+        alone = [not board.loads[j].decoding and isfinite(board.tau[j]) for j in js.tolist()]
+        return _most(js, np.where((room >= 0.0) & alone & reach.prefills, -room, -np.inf), CLEARED)
 
     def _fetching(self, i: int) -> bool:
         """Place request ``i`` anywhere, with what it can fetch of its prefix."""

@@ -81,10 +81,14 @@ class Reaches:
         j = np.flatnonzero(at.open & row[at.kind] & (at.prefills | at.decodes))
         return Reach(j, at.kind[j], at.prefills[j], at.decodes[j], self.model.kinds.family[at.kind[j]])
 
+    def every(self, i: int) -> Reach:
+        """All instances that run request ``i``."""
+        return self._reaches[self._group[i]]
+
     def near(self, board: Board, i: int, prices: Prices) -> Reach:
         """Instances that may have time for the prefill, the cheapest of them, and the cheapest for the decode; none
         where no instance has time."""
-        reach, queue = self._reaches[self._group[i]], self.model.plain
+        reach, queue = self.every(i), self.model.plain
         j = reach.instance
         if not len(j):
             return reach

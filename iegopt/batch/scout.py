@@ -93,7 +93,7 @@ class Scout:
         """Cost of prefilling and of decoding request ``i`` at every instance in reach, ∞ where it cannot."""
         model, queue, j, k = self.model, self.model.plain, reach.instance, reach.kind
         other, weight, output = model.instances.other[j], queue["weight"][i], queue["output"][i]
-        work, fetch, ready = self._works(board, i, reach)
+        work, fetch, ready = self.works(board, i, reach)
         compute, read, tau, due = board.compute[j], board.read[j], board.tau[j], board.due[j]
         busy = np.isfinite(tau)
         share = np.where(busy, np.maximum(compute, read) / tau, 0.0)
@@ -173,7 +173,7 @@ class Scout:
             return bool(runs and p == q and at.prefills[p])
         return bool(runs and at.prefills[p] and at.decodes[q])
 
-    def _works(self, board: Board, i: int, reach: Reach) -> tuple[Floats, Ints, Floats]:
+    def works(self, board: Board, i: int, reach: Reach) -> tuple[Floats, Ints, Floats]:
         """Seconds of the prefill at every instance in reach with what is there, what the plan leaves or a fetch
         brings, the holder fetched from (−1: none), and when it may start."""
         model, j, k = self.model, reach.instance, reach.kind
