@@ -69,7 +69,7 @@ from iegopt_runtime.models.tiny import llama_folder
 ROOT = Path(__file__).resolve().parent.parent
 SECRET = b"gpu check"
 FREE = Stop(eos=False, calls="never")
-NEEDED = 16 * 10**9
+NEEDED = 20 * 10**9
 """Bytes of device memory: two engines with weights of their own, KV, and room to copy it."""
 
 
@@ -95,32 +95,43 @@ def main() -> int:
     parser.add_argument("--device", help="card of the device (default: by the name that the driver gives)")
     parser.add_argument("--write", action="store_true", help="keep the fit in models/profiles")
     arguments = parser.parse_args()
-    if not torch.cuda.is_available():
+    found = cuda_device()
+    if found is None:
         print("skipped: no CUDA device here")
         return 0
+    name, free = found
     try:
-        card = library.device(arguments.device or torch.cuda.get_device_name().removeprefix("NVIDIA "))
+        card = library.device(arguments.device or name.removeprefix("NVIDIA "))
     except InputError as error:
         print(f"{error}; name its card with --device", file=sys.stderr)
         return 1
-    free, _ = torch.cuda.mem_get_info()
     if free < NEEDED:
-        print(f"{card.name}: {free / 1e9:.1f} GB are free, expected at least {NEEDED / 1e9:g} GB", file=sys.stderr)
+        print(f"{name}: {free / 1e9:.1f} GB are free: expected at least {NEEDED / 1e9:g} GB", file=sys.stderr)
         return 1
-    llm = library.llm("Llama-3.2-1B")
-    setup = Setup(
-        device="cuda", shape=shape_of(llm), precision=Precision.BF16, llm=llm, card=card,
-        prompts=(64, 128, 256, 512, 768, 1024, 2048, 4096), contexts=(64, 256, 1024, 2048, 3072, 4096, 6144, 8000),
-        steps=32, block_tokens=1024, kv_bytes=10**9, repeats=5,
-    )  # fmt: skip
-    figures, profile = check(setup)
-    system = {"torch": torch.__version__, "cuda": torch.version.cuda, "transformers": transformers.__version__}
-    record("gpu_check", {"device": torch.cuda.get_device_name(), **system, **figures})
+    figures, profile = check(full_setup(card))
+    system = {"torch": str(torch.__version__), "cuda": torch.version.cuda, "transformers": transformers.__version__}
+    record("gpu_check", {"device": name, **system, **figures})
     if arguments.write and profile is not None:
         file = ROOT / "models/profiles" / f"{profile.name}.yaml"
         file.write_text(dump("profile", profile), encoding="utf-8")
         print(f"written: {file.relative_to(ROOT)}")
     return 0 if not figures["failed"] and figures["identical"] == figures["compared"] else 1
+
+
+def cuda_device() -> tuple[str, int] | None:
+    """Name and free bytes of the device, ``None`` where there is none."""
+    if not torch.cuda.is_available():
+        return None
+    return torch.cuda.get_device_name(), torch.cuda.mem_get_info()[0]
+
+
+def full_setup(card: DeviceCard) -> Setup:
+    llm = library.llm("Llama-3.2-1B")
+    return Setup(
+        device="cuda", shape=shape_of(llm), precision=Precision.BF16, llm=llm, card=card,
+        prompts=(64, 128, 256, 512, 768, 1024, 2048, 4096), contexts=(64, 256, 1024, 2048, 3072, 4096, 6144, 8000),
+        steps=32, block_tokens=1024, kv_bytes=10**9, repeats=5,
+    )  # fmt: skip
 
 
 def shape_of(llm: LlmCard) -> LlamaConfig:

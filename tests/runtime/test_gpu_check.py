@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import datetime
+import json
+from pathlib import Path
+from typing import Any
+
 import pytest
 import torch
 
 from benchmarks import gpu_check
 from iegopt import library
 from iegopt.spec.llm import LlmCard
-from iegopt.spec.load import dump
+from iegopt.spec.load import load_document
 from iegopt.spec.stage import Precision
 
 pytestmark = pytest.mark.slow
@@ -31,19 +36,48 @@ def tiny_setup() -> gpu_check.Setup:
     )  # fmt: skip
 
 
-def test_every_part_runs_on_the_cpu() -> None:
-    figures, profile = gpu_check.check(tiny_setup())
-    assert figures["failed"] == []
-    assert figures["identical"] == figures["compared"] == 4
-    assert set(figures["times"]["prefill"]) == {8, 16, 24, 32}
+def test_every_part_runs_on_the_cpu(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    kept: dict[str, Any] = {}
+    (tmp_path / "models/profiles").mkdir(parents=True)
+    monkeypatch.setattr("sys.argv", ["gpu_check.py", "--write"])
+    monkeypatch.setattr(gpu_check, "ROOT", tmp_path)
+    monkeypatch.setattr(gpu_check, "cuda_device", lambda: ("NVIDIA H200", 10**11))
+    monkeypatch.setattr(gpu_check, "full_setup", lambda card: tiny_setup())
+    monkeypatch.setattr(gpu_check, "record", lambda name, figures: kept.update(figures, name=name))
+    assert gpu_check.main() == 0
+    assert (kept["name"], kept["device"], kept["failed"]) == ("gpu_check", "NVIDIA H200", [])
+    assert kept["identical"] == kept["compared"] == 4
+    assert set(kept["times"]["prefill"]) == set(kept["times"]["decode"]) == {8, 16, 24, 32}
     rates = {"to_host", "to_device", "to_files", "from_files", "int8_encode", "int8_decode", "unix_int8", "tcp_none"}
-    assert all(figures[f"{way}_gb_per_s"] > 0 for way in rates)
-    assert 0 < figures["int8_relative_error"] < 0.05
-    assert set(figures["errors"]) == {"roofline", "fit"}
-    assert profile is not None
-    text = dump("profile", profile)
-    assert "benchmarks/gpu_check.py" in text
+    assert all(kept[f"{way}_gb_per_s"] > 0 for way in rates)
+    assert 0 < kept["int8_relative_error"] < 0.05
+    assert set(kept["errors"]) == {"roofline", "fit"}
+    json.dumps(kept)
+    assert "identity, " in capsys.readouterr().out
+    (file,) = (tmp_path / "models/profiles").iterdir()
+    _, profile = load_document(file, "profile")
+    assert (profile.name, profile.device) == ("llama-3.2-1b-h200-torch", "H200")
     assert [str(m.kind) for m in profile.measurements] == ["prefill", "decode"]
+    assert str(datetime.date.today()) in profile.sources["measurements"]
+    assert "passes of 16 tokens" in profile.notes
+
+
+@pytest.mark.parametrize(
+    ("found", "words"),
+    [
+        (("NVIDIA Abacus", 10**11), "Abacus"),
+        (("NVIDIA H200", 10**9), "NVIDIA H200: 1.0 GB are free: expected at least 20 GB"),
+    ],
+)
+def test_a_device_that_cannot_be_checked_is_told(
+    found: tuple[str, int], words: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.argv", ["gpu_check.py"])
+    monkeypatch.setattr(gpu_check, "cuda_device", lambda: found)
+    assert gpu_check.main() == 1
+    assert words in capsys.readouterr().err
 
 
 def test_a_part_that_fails_does_not_keep_the_others(
