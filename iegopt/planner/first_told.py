@@ -12,6 +12,7 @@ from iegopt.cost.weights import CostWeights, dollars
 from iegopt.planner.promising import Facts, Promising
 from iegopt.plans import CostSplit, Plan, StagePlan, TransferPlan, made
 from iegopt.problem.plan_of import plan_of
+from iegopt.problem.stage_options import Block
 from iegopt.solvers.clock import Clock
 from iegopt.solvers.result import Status
 from iegopt.spec.graph import GraphSpec
@@ -96,9 +97,13 @@ def _stages(
     rows = zip(graph.stages, place, kinds.tolist(), t0, times, bound_by, held, start, strict=True)
     for v, (spec, site, kind, own, time, term, memory, begin) in enumerate(rows):
         block = blocks.get((v, kind)) if blocks else None
-        candidate = None if block is None else block.candidate
-        variant = None if candidate is None else candidate.variant
-        precision = spec.compute.precision
+        if block is None:
+            precision = spec.compute.precision
+            variant, artifact, loading = str(precision) if precision else "default", None, 0.0
+            bottleneck, source = BOTTLENECKS[term], "roofline"
+        else:
+            variant, artifact, loading = _variant(block)
+            bottleneck, source = block.cost.bottleneck, block.cost.source
         money = own * prices[site] / reference
         cost = {"L": own, "T": time, "M": money, "D": 0.0, "dollars": dollars(reference, money)}
         found.append(
@@ -110,13 +115,13 @@ def _stages(
                     "site": names[site],
                     "devices": sites.members[site],
                     "device_model": models[kind],
-                    "variant": candidate.name if candidate is not None else str(precision) if precision else "default",
-                    "artifact": None if variant is None else variant.artifact_path,
+                    "variant": variant,
+                    "artifact": artifact,
                     "t0": own,
                     "time": time,
-                    "load_time": 0.0 if block is None else block.load_time,
-                    "bottleneck": BOTTLENECKS[term] if block is None else block.cost.bottleneck,
-                    "time_source": "roofline" if block is None else block.cost.source,
+                    "load_time": loading,
+                    "bottleneck": bottleneck,
+                    "time_source": source,
                     "start": begin,
                     "finish": begin + time,
                     "memory": int(memory),
@@ -127,3 +132,9 @@ def _stages(
             )
         )
     return tuple(found)
+
+
+def _variant(block: Block) -> tuple[str, str | None, float]:
+    """Name of a block's variant, where it lies, and the seconds to load it."""
+    candidate = block.candidate
+    return candidate.name, candidate.variant.artifact_path if candidate.variant else None, block.load_time

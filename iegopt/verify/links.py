@@ -3,24 +3,45 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from iegopt import library
 from iegopt.devices import Device
 from iegopt.spec.cluster import LEVELS, ClusterSpec, LinkSpec
 
-__all__ = ["Link", "Links"]
+__all__ = ["Gang", "Link", "Links"]
 
 Link = tuple[str, float, float, int]
 """Level, latency (s), bandwidth (byte/s), shards that move in parallel."""
 
 
+@dataclass(frozen=True)
+class Gang:
+    """Of several devices: whether they are different ones of one class, and whether a domain and a host hold all."""
+
+    alike: bool
+    domain: bool
+    host: bool
+
+
 class Links:
-    """The links of a cluster; what was looked up for a group of devices once is kept."""
+    """The links of a cluster, and its gangs; what was looked up for a group of devices once is kept."""
 
     def __init__(self, cluster: ClusterSpec, devices: Mapping[str, Device]) -> None:
         self._cluster, self._devices = cluster, devices
         self._of_group: dict[tuple[int, str], tuple[float, float]] = {}
         self._paths: dict[tuple[str, ...], tuple[str | None, ...]] = {}
+        self._gangs: dict[tuple[str, ...], Gang] = {}
+
+    def gang(self, names: tuple[str, ...]) -> Gang:
+        """What these devices are to each other."""
+        known = self._gangs.get(names)
+        if known is None:
+            members = [self._devices[name] for name in names]
+            domains, hosts = ({member.path[level] for member in members} for level in (0, 1))
+            alike = len({member.kind for member in members}) == 1 and len(set(names)) == len(names)
+            known = self._gangs[names] = Gang(alike, len(domains) == 1, len(hosts) == 1)
+        return known
 
     def between(self, a: tuple[str, ...], b: tuple[str, ...]) -> Link | None:
         """The link between two sites, given by their device ids; ``None`` where they are one site."""

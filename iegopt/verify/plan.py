@@ -42,7 +42,7 @@ class _Check:
         self.links = links
         self.plan, self.graph, self.request, self.cluster = plan, graph, request, cluster
         self.devices, self.state, self.reference_price = devices, state, reference_price
-        self.stage_check = StageCheck(plan, request, cluster, devices, state, model, precisions, self._bad)
+        self.stage_check = StageCheck(plan, request, cluster, devices, state, model, links, precisions, self._bad)
         self.kv = request.kv_transfer_config or cluster.kv_transfer_config
         self.at = {stage.id: stage for stage in plan.stages}
         self.placed: dict[str, Placed] = {}
@@ -98,9 +98,9 @@ class _Check:
         return size * compression_ratio(self.kv, kv, library.llm(model).kv_precision if model else Precision.FP16)
 
     def _transfer(self, edge: EdgeSpec) -> float:
-        size = self._wire(edge.bytes, edge.kv, self.placed[edge.source].spec.model)
-        producer = self.placed[edge.source].work
-        return self._exposed(edge.source, edge.target, size, producer, edge.kv)
+        source = self.placed[edge.source]
+        size = self._wire(edge.bytes, edge.kv, source.spec.model)
+        return self._exposed(edge.source, edge.target, size, source.work, edge.kv)
 
     def _locations(self) -> Iterator[tuple[str, float]]:
         for spec in self.graph.stages:

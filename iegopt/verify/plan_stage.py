@@ -17,6 +17,7 @@ from iegopt.spec.request import RequestSpec
 from iegopt.spec.stage import Parallelism, ParallelStrategy, Precision, StageSpec
 from iegopt.spec.variant import Variant
 from iegopt.verify.eligible import forbidden_step, is_resident, variant_named
+from iegopt.verify.links import Links
 from iegopt.verify.plain import WidestPrecision, plain_memory, plain_seconds
 
 __all__ = ["ROUNDING", "Placed", "StageCheck", "State", "close"]
@@ -57,6 +58,7 @@ class StageCheck:
     devices: Mapping[str, Device]
     state: State
     model: CostModel
+    links: Links
     precisions: WidestPrecision
     bad: Callable[[str, str, float | str, float | str], None]
 
@@ -82,7 +84,7 @@ class StageCheck:
         if found is None or not found.t0 < math.inf:
             self.bad("option", spec.id, at.variant, "a variant that runs there")
             return None
-        load = self.state[names[0]][0] if k == 1 else max(self.state[name][0] for name in names)
+        load = self.state[names[0]][0] if k == 1 else max([self.state[name][0] for name in names])
         time = found.time = found.t0 * load
         if time != at.time and not close(time, at.time, 1):
             self.bad("claim", f"time of {spec.id}", at.time, time)
@@ -91,11 +93,10 @@ class StageCheck:
         return found
 
     def _gang(self, spec: StageSpec, at: StagePlan) -> None:
-        members = [self.devices[name] for name in at.devices]
-        alike = len({m.kind for m in members}) == 1 and len(set(at.devices)) == len(members)
-        if at.site != "+".join(at.devices) or not alike:
+        gang = self.links.gang(at.devices)
+        if at.site != "+".join(at.devices) or not gang.alike:
             self.bad("option", spec.id, at.site, "a gang of like devices")
-        if not self.cluster.gangs and len({m.path[1] for m in members}) > 1:
+        if not self.cluster.gangs and not gang.host:
             self.bad("option", spec.id, at.site, "a gang within one host")
 
     def _plain(self, spec: StageSpec, at: StagePlan, first: Device) -> Placed | None:
@@ -155,7 +156,7 @@ class StageCheck:
         return Placed(spec, cost.t0, t0, t0, held, math.floor(cost.kv_bytes), weights, key)
 
     def _parallel_efficiency(self, names: tuple[str, ...]) -> float:
-        fabric = len({self.devices[name].path[0] for name in names}) == 1
+        fabric = self.links.gang(names).domain
         return self.cluster.parallel_efficiency if fabric else self.cluster.host_parallel_efficiency
 
 
