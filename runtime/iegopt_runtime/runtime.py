@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Self
 from weakref import WeakValueDictionary
 
-from iegopt.control.messages import Answer, Stream
+from iegopt.control.messages import Answer, Command, Event, Registered, Stream
 from iegopt.control.policy import ControlPolicy
 from iegopt.errors import InputError
 from iegopt.spec.cluster import ClusterSpec
@@ -96,6 +96,11 @@ class Runtime:
     tell
         Is told of workers that come and go.
 
+    Attributes
+    ----------
+    folder, shell, supervisor
+        Once entered: the run's folder, its controller, its local workers.
+
     Raises
     ------
     InputError
@@ -143,11 +148,16 @@ class Runtime:
         self.shell = Shell(policy, journal, PlanService(self._cluster), folder.secret, self._tell)
         self._address = await self.shell.listen(Address(path=str(folder.socket)))
         self._running = asyncio.create_task(self.shell.run())
-        self._supervisor = Supervisor(folder, self._is_registered, preloads(local))
-        await self._supervisor.open()
+        self.supervisor = Supervisor(folder, self._is_registered, preloads(local))
+        self.shell.watch(self._told)
+        await self.supervisor.open()
         for worker in local:
-            self._supervisor.start(LocalWorker(worker.name, self._arguments(worker)))
-        await self._supervisor.ready(_START)
+            self.supervisor.start(LocalWorker(worker.name, self._arguments(worker)))
+        await self.supervisor.ready(_START)
+
+    def _told(self, event: Event, commands: tuple[Command, ...]) -> None:
+        if isinstance(event, Registered):
+            self.supervisor.came_up(event.worker)
 
     def _check_files(self, roles: set[Role]) -> None:
         """What workers will read: told here, in a moment, and not by one that does not come up."""
@@ -184,8 +194,8 @@ class Runtime:
         return arguments
 
     async def _stop(self) -> None:
-        if hasattr(self, "_supervisor"):
-            await self._supervisor.close()
+        if hasattr(self, "supervisor"):
+            await self.supervisor.close()
         if hasattr(self, "_running"):
             self._running.cancel()
             await asyncio.gather(self._running, return_exceptions=True)

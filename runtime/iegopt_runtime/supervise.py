@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import signal
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -26,11 +26,15 @@ _TERM_GRACE = 3.0
 
 @dataclass
 class LocalWorker:
-    """A worker process to keep alive: its name and the arguments of ``iegopt`` that start it."""
+    """A worker process to keep alive: its name and the arguments of ``iegopt`` that start it.
+
+    ``wanted``: whether it is started again when it ends.
+    """
 
     name: str
     arguments: Sequence[str]
     process: Child | None = field(default=None, repr=False)
+    wanted: bool = True
 
 
 class Supervisor:
@@ -48,7 +52,8 @@ class Supervisor:
         self._folder, self._is_registered = folder, is_registered
         self._nursery = Nursery(folder.run, ("iegopt.cli.main", *preloaded), self._log("zygote"))
         self.workers: list[LocalWorker] = []
-        self._tasks: list[asyncio.Task[None]] = []
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._came_up: set[str] = set()
 
     async def open(self) -> None:
         """Be ready to start workers; raises as ``Nursery.open``."""
@@ -56,7 +61,11 @@ class Supervisor:
 
     def start(self, worker: LocalWorker) -> None:
         self.workers.append(worker)
-        self._tasks.append(asyncio.create_task(self._keep(worker)))
+        self._tasks[worker.name] = asyncio.create_task(self._keep(worker))
+
+    def came_up(self, name: str) -> None:
+        """A worker has registered: when it ends the next time, it was up before."""
+        self._came_up.add(name)
 
     async def ready(self, timeout: float) -> None:
         """Wait until every worker has registered.
@@ -69,7 +78,7 @@ class Supervisor:
         try:
             async with asyncio.timeout(timeout):
                 while not all(self._is_registered(worker.name) for worker in self.workers):
-                    for task in self._tasks:
+                    for task in self._tasks.values():
                         if task.done():
                             task.result()
                     await asyncio.sleep(0.02)
@@ -78,16 +87,38 @@ class Supervisor:
             told = "; ".join(f"{name}: {self._told(name)}" for name in missing)
             raise InputError(f"after {timeout:g} s these workers are not up: {told}") from error
 
+    def signal(self, names: Iterable[str], number: signal.Signals, *, for_good: bool = False) -> None:
+        """Send a signal to workers at once; those that end of it ``for_good`` stay away until ``revive``."""
+        for worker in self._named(names):
+            worker.wanted = worker.wanted and not for_good
+            if worker.process is not None:
+                worker.process.signal(number)
+
+    async def revive(self, names: Iterable[str]) -> None:
+        """Start workers anew that were ended for good."""
+        for worker in self._named(names):
+            if not worker.wanted:
+                await self._tasks[worker.name]
+                worker.wanted = True
+                self._tasks[worker.name] = asyncio.create_task(self._keep(worker))
+
+    def _named(self, names: Iterable[str]) -> list[LocalWorker]:
+        known = {worker.name: worker for worker in self.workers}
+        return [known[name] for name in names]
+
     async def _keep(self, worker: LocalWorker) -> None:
         pause, early = _FIRST_PAUSE, 0
         loop = asyncio.get_running_loop()
-        while True:
+        while worker.wanted:
             begun = loop.time()
+            self._came_up.discard(worker.name)
             worker.process = await self._nursery.start(worker.arguments, self._log(worker.name))
+            if not worker.wanted:
+                worker.process.signal(signal.SIGKILL)
             code = await worker.process.wait()
-            if code == 0:  # dismissed
+            if code == 0 or not worker.wanted:  # dismissed, or ended for good
                 return
-            early = 0 if self._is_registered(worker.name) else early + 1
+            early = 0 if worker.name in self._came_up or self._is_registered(worker.name) else early + 1
             if early >= _FASTEST_DEATHS or (early and code == 1):
                 raise InputError(f"worker {worker.name} does not come up (code {code}): {self._told(worker.name)}")
             pause = _FIRST_PAUSE if loop.time() - begun > _STEADY else min(2 * pause, _LONGEST_PAUSE)
@@ -106,12 +137,13 @@ class Supervisor:
 
     async def close(self) -> None:
         """Have the workers end, those that do not within seconds by force."""
-        for task in self._tasks:
+        for task in self._tasks.values():
             task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.gather(*self._tasks.values(), return_exceptions=True)
         running = [w.process for w in self.workers if w.process is not None and w.process.code is None]
         for process in running:
             process.signal(signal.SIGTERM)
+            process.signal(signal.SIGCONT)  # one that was stopped hears of it only then
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_TERM_GRACE):
                 await asyncio.gather(*(process.wait() for process in running))
