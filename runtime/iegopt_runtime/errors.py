@@ -15,9 +15,18 @@
 
 from __future__ import annotations
 
+import errno
+
 from iegopt.errors import IegoptError, InputError
 
-__all__ = ["KvLost", "ModelError", "NoRoom", "Refused", "RuntimeFault", "TransferError", "WireError"]
+__all__ = [
+    "KvLost", "ModelError", "NoRoom", "Refused", "RuntimeFault", "TransferError", "WireError", "is_out_of_memory",
+]  # fmt: skip
+
+_OUT_OF_MEMORY = (
+    "out of memory", "can't allocate memory", "CUBLAS_STATUS_ALLOC_FAILED", "can't start new thread",
+)  # fmt: skip
+"""What a ``RuntimeError`` says of it: of CUDA, of torch's allocator on the CPU, of cuBLAS, of a thread's stack."""
 
 
 class ModelError(InputError):
@@ -60,3 +69,11 @@ class WireError(RuntimeFault):
 
 class Refused(RuntimeFault):
     """The handshake failed; the message says which side expected what."""
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether an exception of any library says that memory was short, which may be over at the next try."""
+    if isinstance(error, OSError):
+        return error.errno == errno.ENOMEM
+    told = isinstance(error, RuntimeError) and any(words in str(error) for words in _OUT_OF_MEMORY)
+    return told or isinstance(error, MemoryError)

@@ -33,11 +33,15 @@ class MemfdChannel:
         self._unsent: list[int] = []
 
     def open_slots(self, slots: int, size: int) -> None:
-        self._unsent = [os.memfd_create("iegopt-kv", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING) for _ in range(slots)]
-        for fd in self._unsent:
-            os.ftruncate(fd, max(size, 1))
-            fcntl.fcntl(fd, fcntl.F_ADD_SEALS, _SEALS)
-            self._mine.append(mmap.mmap(fd, max(size, 1)))
+        try:
+            for _ in range(slots):
+                fd = os.memfd_create("iegopt-kv", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+                self._unsent.append(fd)
+                os.ftruncate(fd, max(size, 1))
+                fcntl.fcntl(fd, fcntl.F_ADD_SEALS, _SEALS)
+                self._mine.append(mmap.mmap(fd, max(size, 1)))
+        except OSError as error:
+            raise TransferError(f"no shared memory of {slots} × {size} bytes can be had ({error})") from None
 
     def slot(self, index: int, size: int) -> memoryview:
         return memoryview(self._mine[index])[:size]

@@ -94,7 +94,10 @@ class KvServer:
             channel = channel_on(connection, self._timeout)
             with self._lock:
                 self._channels.add(channel)
-            threading.Thread(target=self._serve, args=(channel,), name="kv-transfer", daemon=True).start()
+            try:
+                threading.Thread(target=self._serve, args=(channel,), name="kv-transfer", daemon=True).start()
+            except RuntimeError:  # no memory for one more: the peer goes elsewhere
+                self._ended(channel)
 
     def _serve(self, channel: Channel) -> None:
         """One connection. What is wrong with it is said to the peer, as far as there still is one."""

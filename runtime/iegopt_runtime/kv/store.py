@@ -14,7 +14,7 @@ from pathlib import Path
 
 import torch
 
-from iegopt_runtime.errors import KvLost, NoRoom
+from iegopt_runtime.errors import KvLost, NoRoom, is_out_of_memory
 from iegopt_runtime.kv.blocks import Block, KvManifest
 from iegopt_runtime.kv.files import BlockFiles
 from iegopt_runtime.kv.memory import DeviceMemory
@@ -91,7 +91,7 @@ class KvStore:
                     self._store(block.key, tensor, placed, owned)
                 except BaseException as error:  # what the index says is held, is held
                     self._discard(block.key)
-                    if isinstance(error, OSError):
+                    if isinstance(error, OSError) or is_out_of_memory(error):
                         raise NoRoom(placed.name, tensor.nbytes, 0) from None
                     raise
             if copy is not None:

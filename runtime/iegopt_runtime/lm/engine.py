@@ -9,6 +9,7 @@ from __future__ import annotations
 import queue
 import threading
 import time
+import traceback
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,7 +17,7 @@ from typing import Literal
 
 import torch
 
-from iegopt_runtime.errors import KvLost, ModelError, NoRoom, RuntimeFault
+from iegopt_runtime.errors import KvLost, ModelError, NoRoom, RuntimeFault, is_out_of_memory
 from iegopt_runtime.kv.blocks import Chain, KvManifest
 from iegopt_runtime.kv.history import BLOCK_TOKENS
 from iegopt_runtime.kv.store import KvStore, KvUse
@@ -72,6 +73,8 @@ class LmEngine:
         Sequences active at once.
     threads
         Of torch inside one pass. Results depend on it: every engine of a deployment wants the same.
+    on_crash
+        Is called, from the engine's thread, where an error ends it that no job has caused.
     """
 
     def __init__(
@@ -83,6 +86,7 @@ class LmEngine:
         block_tokens: int = BLOCK_TOKENS,
         threads: int = 1,
         clock: Callable[[], float] = time.monotonic,
+        on_crash: Callable[[], None] = lambda: None,
     ) -> None:
         if max_batch < 1:
             raise ValueError(f"max_batch {max_batch}: expected at least 1")
@@ -91,7 +95,7 @@ class LmEngine:
         self.max_batch = max_batch
         self.block_tokens = block_tokens
         self._threads = threads
-        self._clock = clock
+        self._clock, self._on_crash = clock, on_crash
         self._inbox: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._waiting: deque[_Pending] = deque()
         self._active: dict[str, tuple[Sequence | Scoring, OnEvent]] = {}
@@ -171,6 +175,9 @@ class LmEngine:
         try:
             with torch.no_grad():
                 self._loop()
+        except Exception:  # noqa: BLE001 - whatever it was, the one who waits for this engine's jobs must hear of it
+            traceback.print_exc()
+            self._on_crash()
         finally:
             self._closing = True
             self._read_inbox(block=False)
@@ -315,8 +322,8 @@ class LmEngine:
 def _failure(job_id: str, error: Exception) -> Failed:
     """What a job is told that raised ``error``."""
     causes: tuple[tuple[type[Exception], str], ...] = (
-        (ModelError, "refused"), (NoRoom, "no_room"), (KvLost, "kv_lost"), (torch.OutOfMemoryError, "oom"),
-        (MemoryError, "oom"),
+        (ModelError, "refused"), (NoRoom, "no_room"), (KvLost, "kv_lost"),
     )  # fmt: skip
-    cause = next((name for kind, name in causes if isinstance(error, kind)), "error")
+    other = "oom" if is_out_of_memory(error) else "error"
+    cause = next((name for kind, name in causes if isinstance(error, kind)), other)
     return Failed(job_id, cause, str(error) if cause != "error" else f"{type(error).__name__}: {error}")

@@ -32,7 +32,7 @@ from iegopt.control.messages import (
     Stop,
 )
 from iegopt.errors import IegoptError, InputError
-from iegopt_runtime.errors import Refused, WireError
+from iegopt_runtime.errors import KvLost, NoRoom, Refused, RuntimeFault, WireError, is_out_of_memory
 from iegopt_runtime.net.address import Address
 from iegopt_runtime.net.connection import Connection, connect
 from iegopt_runtime.net.frames import Frame
@@ -176,7 +176,10 @@ class Worker:
     def _send(self, frame: Frame) -> None:
         """What is lost while nobody listens is said again by ``_introduce``."""
         if self._connection is not None:
-            self._connection.send(frame)
+            try:
+                self._connection.send(frame)
+            except MemoryError:  # there will be another connection, on which it is said again
+                self._connection.close()
 
     def _start(self, command: Start) -> None:
         key = AttemptKey(command.request_id, command.stage, command.attempt)
@@ -207,11 +210,12 @@ class Worker:
             return attempt.frame("Preempted", kv=stopped.kv)
         except StageFailed as failure:
             return attempt.frame("Failed", cause=failure.cause, message=str(failure), transient=failure.transient)
-        except IegoptError as failure:
-            return attempt.frame("Failed", cause="error", message=str(failure), transient=False)
         except Exception as failure:  # noqa: BLE001 - a bug in one stage must not end the others
-            message = f"{type(failure).__name__}: {failure}"
-            return attempt.frame("Failed", cause="error", message=message[:1000], transient=False)
+            short = isinstance(failure, NoRoom) or is_out_of_memory(failure)
+            cause = "oom" if short else "kv_lost" if isinstance(failure, KvLost) else "error"
+            message = str(failure) if isinstance(failure, IegoptError) else f"{type(failure).__name__}: {failure}"
+            transient = short or isinstance(failure, RuntimeFault)
+            return attempt.frame("Failed", cause=cause, message=message[:1000], transient=transient)
 
     def _ended_with(self, attempt: RunningAttempt, task: asyncio.Task[Frame]) -> None:
         if task.cancelled():

@@ -57,6 +57,41 @@ def places(kv: KvStore, *numbers: int) -> list[list[Tier]]:
     return [sorted(kv.tiers(block(n))) for n in numbers]
 
 
+@pytest.mark.parametrize(
+    "error",
+    [MemoryError(), RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 16 bytes")],
+)
+def test_a_block_for_which_memory_is_short_finds_no_room_and_leaves_nothing(
+    error: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kv = store(None, 2, 2, cold=(1.0, 100.0))
+    fill(kv, 1)
+
+    def short(tensor: torch.Tensor) -> torch.Tensor:
+        raise error
+
+    with monkeypatch.context() as patched:
+        patched.setattr(kv.memory, "to_device", short)
+        patched.setattr(kv.memory, "to_host", short)
+        with pytest.raises(NoRoom):
+            fill(kv, 2)
+        kv.sweep(50.0)  # the first one cannot sink
+    assert places(kv, 1, 2) == [[], []]
+    fill(kv, 1, 2)
+    assert places(kv, 1, 2) == [[L0], [L0]]
+
+
+def test_another_error_is_no_lack_of_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    kv = store(None, 2)
+
+    def broken(tensor: torch.Tensor) -> torch.Tensor:
+        raise RuntimeError("a bug")
+
+    monkeypatch.setattr(kv.memory, "to_device", broken)
+    with pytest.raises(RuntimeError, match="a bug"):
+        fill(kv, 1)
+
+
 def test_the_least_recently_used_sinks(tmp_path: Path) -> None:
     kv = store(tmp_path, 2, 1, 5)
     fill(kv, 1, 2)

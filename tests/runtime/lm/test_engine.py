@@ -372,3 +372,34 @@ def test_an_engine_that_ends_says_so_to_everyone(client: Client) -> None:
     assert event.cause == "cancelled"
     with pytest.raises(RuntimeFault, match="has ended"):
         client.submit(job("b", prompt(10)))
+
+
+def test_memory_that_is_short_is_told_as_such(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    def short(*shape: object, **options: object) -> torch.Tensor:
+        raise RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(torch, "empty", short)
+        client.submit(job("short", prompt(20)))
+        event = client.end("short")
+    assert isinstance(event, Failed)
+    assert event.cause == "oom"
+    assert len(client.run(job("again", prompt(20))).tokens) == 8
+
+
+def test_an_engine_that_an_error_ends_says_so_and_its_jobs_fail(
+    make_client: Callable[..., Client], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    crashed: list[bool] = []
+    client = make_client(on_crash=lambda: crashed.append(True))
+
+    def broken(*_: object) -> None:
+        raise KeyError("a block")
+
+    monkeypatch.setattr(client.engine, "_admit", broken)
+    client.submit(job("lost", prompt(20)))
+    event = client.end("lost")
+    assert isinstance(event, Failed)
+    assert event.cause == "cancelled"
+    assert crashed == [True]
+    assert "KeyError: 'a block'" in capsys.readouterr().err
