@@ -46,7 +46,7 @@ def write_answer(run: RequestRun, at: float) -> dict[str, Any]:
         "decision": _said(run, StageKind.AGENT_DECISION, "decision"),
         "stages": {stage.id: _stage(run, stage, at) for stage in run.stages.values()},
         "recoveries": [
-            {**found, "began": found["began"] - run.submitted, "ended": _after(run, found["ended"])}
+            found | {name: _after(run, found[name]) for name in ("began", "noticed", "ended")}
             for found in (recovery.document() for recovery in run.recoveries)
         ],
         "usage": {

@@ -31,12 +31,15 @@ def slow(core: Core, run: RequestRun, stage: StageRun) -> None:
         return
     others = [w for w in core.pool.usable(device, role_of(stage.kind)) if w.id != worker]
     elsewhere = planning.elsewhere(core, run, stage, device)
-    if stage.kind is StageKind.DECODE and elsewhere and stage.moves < core.policy.max_migrations:
+    may_retry = (others or elsewhere) and stage.retries < core.policy.max_retries
+    if may_retry and core.pool.workers[worker].is_silent(core.now, core.policy.heartbeat):
+        failing.take_away(core, run, stage, f"slow: {took:.3f} s, planned {place.time:.3f} s, and {worker} is silent")
+    elif stage.kind is StageKind.DECODE and elsewhere and stage.moves < core.policy.max_migrations:
         stage.moves += 1
         recovering.begin(core, run, stage, "slow", core.now, worker)
         preemption.stop(core, run, stage, "migrate")
         planning.move(core, run, stage, device, "it is slow there")
-    elif stage.kind is not StageKind.DECODE and (others or elsewhere) and stage.retries < core.policy.max_retries:
+    elif stage.kind is not StageKind.DECODE and may_retry:
         failing.take_away(core, run, stage, f"slow: {took:.3f} s, planned {place.time:.3f} s")
     else:
         watch_pace(
@@ -55,8 +58,14 @@ def blocked_too_long(core: Core, run: RequestRun, stage: StageRun) -> None:
 
 def will_not_stop(core: Core, run: RequestRun, stage: StageRun) -> None:
     """A worker was asked to stop a stage and did not."""
-    if stage.live and stage.stopping is not None:
+    if not stage.live or stage.stopping is None or stage.worker is None:
+        return
+    if core.now >= stage.stop_by:
         failing.take_away(core, run, stage, f"did not stop within {core.policy.stop_grace:g} s")
+    elif core.pool.workers[stage.worker].is_silent(core.now, core.policy.heartbeat):
+        failing.take_away(core, run, stage, f"{stage.worker} is silent and does not stop it")
+    else:
+        preemption.watch_stopping(core, run, stage)
 
 
 def compute_time_used(core: Core, run: RequestRun) -> None:

@@ -97,7 +97,7 @@ def _start(core: Core, run: RequestRun, stage: StageRun, worker: Worker, place: 
     if stage.kind in _PREFILLS:
         _reserve(core, run, stage)
     core.send(start_command(core, run, stage))
-    recovering.resumed_on(run, stage, worker.id)
+    recovering.resumed_on(core, run, stage, worker.id)
 
 
 def _asks_no_more(run: RequestRun, stage: StageRun) -> bool:
@@ -111,7 +111,8 @@ def start_command(core: Core, run: RequestRun, stage: StageRun) -> Start:
     assert stage.worker is not None
     limits = {"timeout": core.policy.tool_timeout if stage.kind is StageKind.TOOL else None}
     push = _push(core, run, stage) if stage.kind in _PREFILLS else None
-    work = build_work(run, stage, stage.worker, core.policy, push)
+    silent = core.pool.silent(core.now, core.policy.heartbeat) - {stage.worker}
+    work = build_work(run, stage, stage.worker, core.policy, push, silent)
     return Start(stage.worker, run.id, stage.id, stage.attempt, str(stage.kind), work, limits)
 
 
@@ -146,7 +147,10 @@ def _push(core: Core, run: RequestRun, prefill: StageRun) -> dict[str, Any] | No
     target = core.pool.workers.get(decode.target) if decode is not None and decode.target is not None else None
     if target is None or target.lost_at is not None or target.id == prefill.worker:
         return None
-    return {"worker": target.id, "addresses": target.addresses, "transfer": transfer_of(run, core.policy)}
+    return {
+        "worker": target.id, "addresses": target.addresses, "transfer": transfer_of(run, core.policy),
+        "patience": core.policy.kv_patience,
+    }  # fmt: skip
 
 
 def _decode_after(run: RequestRun, prefill: StageRun) -> StageRun | None:

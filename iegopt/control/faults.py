@@ -38,8 +38,7 @@ def width(core: Core, worker: Worker) -> Fault:
             return True
         if other.lost_at is not None:
             return True  # a member only where it went lately
-        silent = core.now - other.heard >= 1.5 * policy.heartbeat
-        return other.away_since is not None or silent
+        return other.away_since is not None or other.is_silent(core.now, policy.heartbeat)
 
     def lately(other: Worker) -> bool:
         return other.lost_at is None or abs((other.gone_at or 0.0) - _gone_at(worker)) <= since

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -56,9 +57,13 @@ class KvBook:
         held = (h.worker for h in self.holdings.get(stage, ()) if h.tier != FILE_TIER)
         return list(dict.fromkeys(held))
 
-    def sources(self, stage: str, reader: str, name: str) -> list[dict[str, Any]]:
-        """Copies of the KV cache of this name as a Start lists them, the reader's own first."""
-        ranked = sorted(self.holdings.get(stage, ()), key=lambda h: h.worker != reader)
+    def sources(self, stage: str, reader: str, name: str, silent: Container[str] = ()) -> list[dict[str, Any]]:
+        """Copies of the KV cache of this name as a Start lists them, the reader's own first.
+
+        What silent workers hold in memory is left out: finding out that one hangs takes longer than computing again.
+        """
+        heard = (h for h in self.holdings.get(stage, ()) if h.tier == FILE_TIER or h.worker not in silent)
+        ranked = sorted(heard, key=lambda h: h.worker != reader)
         return [
             {"id": name, "worker": h.worker, "tier": h.tier, "tokens": h.tokens, "addresses": h.addresses}
             for h in ranked

@@ -39,6 +39,9 @@ class ControlPolicy(Spec):
         Seconds in which the planner is asked again, whenever workers come or go, before a request without a plan fails.
     max_in_flight, max_queued
         Requests worked on, and waiting beside them; more are refused.
+    kv_patience
+        Seconds that a worker may take for a message of a KV transfer, after which the KV is had from elsewhere or
+        computed again.
     keep_copy
         Tier on which workers keep a copy of each KV cache for recovery.
     tool_timeout
@@ -64,6 +67,7 @@ class ControlPolicy(Spec):
     max_queued: SmallInt = 1024
     preemption: PreemptionConfig = PreemptionConfig()
     kv_transfer: KvTransferConfig = KvTransferConfig()
+    kv_patience: Seconds = 5.0
     keep_copy: Literal["L1", "L2"] | None = None
     tool_timeout: Seconds = 30.0
     answer_kept: Seconds = 3600.0

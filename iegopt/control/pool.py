@@ -52,6 +52,14 @@ class Worker:
         """Whether it may get work now."""
         return self.lost_at is None and self.away_since is None and not self.draining
 
+    def overdue_at(self, heartbeat: float) -> float:
+        """When a sign of life will be overdue."""
+        return self.heard + 1.5 * heartbeat
+
+    def is_silent(self, now: float, heartbeat: float) -> bool:
+        """Whether it is connected and a sign of life is overdue."""
+        return self.away_since is None and now >= self.overdue_at(heartbeat)
+
     @property
     def has_slot(self) -> bool:
         return len(self.attempts) < self.slots
@@ -82,6 +90,10 @@ class Pool:
     def known(self) -> Iterator[Worker]:
         """Those that are not lost."""
         return (worker for worker in self.workers.values() if worker.lost_at is None)
+
+    def silent(self, now: float, heartbeat: float) -> frozenset[str]:
+        """Those of whom a sign of life is overdue."""
+        return frozenset(worker.id for worker in self.known() if worker.is_silent(now, heartbeat))
 
     def usable(self, device: str, role: str) -> list[Worker]:
         return [w for w in self.workers.values() if w.device == device and w.role == role and w.usable]

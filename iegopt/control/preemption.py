@@ -20,7 +20,7 @@ from iegopt.control.work import kv_id
 from iegopt.errors import SpecError
 from iegopt.spec.stage import StageKind
 
-__all__ = ["make_memory", "make_slot", "preempted", "stop"]
+__all__ = ["make_memory", "make_slot", "preempted", "stop", "watch_stopping"]
 
 
 def make_slot(core: Core, run: RequestRun, device: str, role: str, waiting: int) -> bool:
@@ -79,11 +79,18 @@ def _worth_it(core: Core, run: RequestRun, stage: StageRun) -> bool:
 
 
 def stop(core: Core, run: RequestRun, stage: StageRun, how: str) -> None:
-    """Ask a worker to stop a decode and keep its KV cache; it has a time of grace to do so."""
+    """Ask a worker to stop a decode and keep its KV cache; it has a time of grace to do so, as long as it is heard."""
     assert stage.worker is not None
-    stage.stopping = how
-    core.timers.set(("stop", run.id, stage.id), core.now + core.policy.stop_grace)
+    stage.stopping, stage.stop_by = how, core.now + core.policy.stop_grace
+    watch_stopping(core, run, stage)
     core.send(Stop(stage.worker, run.id, stage.id, stage.attempt, how))
+
+
+def watch_stopping(core: Core, run: RequestRun, stage: StageRun) -> None:
+    """Wake up when a stage is to have stopped, or when its worker is silent before that."""
+    assert stage.worker is not None
+    silent = core.pool.workers[stage.worker].overdue_at(core.policy.heartbeat)
+    core.timers.set(("stop", run.id, stage.id), silent if core.now < silent < stage.stop_by else stage.stop_by)
 
 
 def preempted(core: Core, event: Preempted) -> None:

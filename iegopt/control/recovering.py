@@ -22,23 +22,23 @@ def begin(core: Core, run: RequestRun, stage: StageRun, cause: str, since: float
     if opened is not None:
         opened.widen(cause)
         return
-    recovery = Recovery(stage.id, cause, since, worker)
+    recovery = Recovery(stage.id, cause, since, core.now, worker)
     run.recoveries.append(recovery)
     stage.note(core.now, f"is to be recovered at L{recovery.level} ({cause})")
 
 
-def resumed_on(run: RequestRun, stage: StageRun, worker: str) -> None:
+def resumed_on(core: Core, run: RequestRun, stage: StageRun, worker: str) -> None:
     """A stage is started anew: where its KV cache comes from."""
     for recovery in _open(run, stage):
-        recovery.to, recovery.kv = worker, _kv_from(run, stage, worker)
+        recovery.to, recovery.kv = worker, _kv_from(core, run, stage, worker)
 
 
-def _kv_from(run: RequestRun, stage: StageRun, worker: str) -> str:
+def _kv_from(core: Core, run: RequestRun, stage: StageRun, worker: str) -> str:
     if stage.kind not in _CONTINUES:
         return "none"
-    source = run.kv_source(stage.id)
-    sources = run.kv.sources(stage.id, worker, kv_id(run, stage.id))
-    sources += run.kv.sources(source.id, worker, kv_id(run, source.id)) if source is not None else []
+    source, silent = run.kv_source(stage.id), core.pool.silent(core.now, core.policy.heartbeat) - {worker}
+    sources = run.kv.sources(stage.id, worker, kv_id(run, stage.id), silent)
+    sources += run.kv.sources(source.id, worker, kv_id(run, source.id), silent) if source is not None else []
     if not sources:
         return "recomputed"
     return "kept" if any(found["worker"] == worker for found in sources) else "copy"

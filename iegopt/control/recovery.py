@@ -31,8 +31,8 @@ class Recovery:
 
     Attributes
     ----------
-    began, ended
-        The fault, and when the stage ran again; ``None`` where it has not yet.
+    began, noticed, ended
+        The fault, as far as can be told; when it was noticed; when the stage ran again, ``None`` where it has not yet.
     kv
         Where its KV cache came from: ``kept`` by the worker, a ``copy``, ``recomputed``; ``none`` where it needs none.
     """
@@ -40,6 +40,7 @@ class Recovery:
     stage: str
     cause: str
     began: float
+    noticed: float
     worker: str | None
     ended: float | None = None
     to: str | None = None
@@ -57,5 +58,6 @@ class Recovery:
     def document(self) -> dict[str, Any]:
         return {
             "stage": self.stage, "level": f"L{self.level}", "cause": self.cause, "began": self.began,
-            "ended": self.ended, "from": self.worker, "to": self.to, "kv": self.kv, "within": WITHIN[self.level],
+            "noticed": self.noticed, "ended": self.ended, "from": self.worker, "to": self.to, "kv": self.kv,
+            "within": WITHIN[self.level],
         }  # fmt: skip

@@ -42,3 +42,4 @@ def _stop_the_clock(core: Core, away: float) -> None:
         for stage in run.live():
             if stage.runs_since is not None:
                 stage.runs_since += away
+            stage.stop_by += away

@@ -68,6 +68,8 @@ class StageRun:
         Bytes that its target keeps for it, until it is started there.
     stopping
         How its attempt was asked to stop (``messages.HOW``), ``None`` where it was not.
+    stop_by
+        When it is to have stopped.
     moved
         Bytes of KV cache sent or fetched for it.
     failures, retries, moves
@@ -98,6 +100,7 @@ class StageRun:
     target: str | None = None
     reserved: int = 0
     stopping: str | None = None
+    stop_by: float = 0.0
     failures: int = 0
     moved: int = 0
     retries: int = 0

@@ -1,15 +1,16 @@
 """What a worker is told to do: ``Start.work``, built from the graph and from what the stages before have yielded.
 
 Common to stages of a model: ``model``, ``variant``, ``precision``, and ``kv``: ``{id, from, tokens, sources,
-transfer}``, the KV cache to write, the one to continue, how many tokens that had, its copies ``{id, worker, tier,
-tokens, addresses}``, best first, and how it is to be fetched (``KvTransferConfig``); where none can be had it is
-computed again from ``tokens`` in the form of ``segments``, which cover them exactly (``stage_run.Sequence``).
+transfer, patience}``, the KV cache to write, the one to continue, how many tokens that had, its copies ``{id, worker,
+tier, tokens, addresses}``, best first, how it is to be fetched (``KvTransferConfig``), and the seconds that whoever
+holds one may take for a message; where none can be had it is computed again from ``tokens`` in the form of
+``segments``, which cover them exactly (``stage_run.Sequence``).
 
 ======================  ===========================================================================================
 tokenize                ``{model, text | messages | tokens}``
 prefill, re_prefill     ``{tokens, segments, append, push, keep_copy, sampling, script}``; ``append`` is what to add to
                         the sequence, ``[{role: tool, name, content} | {role: documents, documents}]``; ``push``
-                        ``{worker, addresses, transfer}`` is where the KV cache goes while it is computed, or null
+                        ``{worker, addresses, transfer, patience}`` is where the KV cache goes meanwhile, or null
 decode                  ``{tokens, segments, generated, max_tokens, keep_copy, sampling, stop, script}``; the last
                         ``generated`` tokens are its own already
 tool                    ``{name, arguments, key, timeout}``; the same ``key`` is the same call, whose result may be kept
@@ -18,7 +19,7 @@ retrieval               ``{query, vector, k, documents, key}``
 rerank                  ``{query, documents}``
 router, agent_decision  ``{text, calls, context}``
 output                  ``{tokens, text}``
-kv_store, _load, …      ``{tier}``
+kv_store, _load, …      ``{tokens, segments, tier}``
 ======================  ===========================================================================================
 """
 
@@ -57,11 +58,12 @@ def request_of(kv_id: str) -> str:
 
 
 def build_work(
-    run: RequestRun, stage: StageRun, reader: str, policy: ControlPolicy, push: dict[str, Any] | None
-) -> dict[str, Any]:
-    """The work of a stage for the worker called ``reader``."""
+    run: RequestRun, stage: StageRun, reader: str, policy: ControlPolicy, push: dict[str, Any] | None,
+    silent: frozenset[str] = frozenset(),
+) -> dict[str, Any]:  # fmt: skip
+    """The work of a stage for the worker called ``reader``; workers that are ``silent`` are not asked for KV."""
     spec = run.spec(stage.id)
-    return _BUILDERS[stage.kind](_Task(run, stage, spec, reader, policy, push))
+    return _BUILDERS[stage.kind](_Task(run, stage, spec, reader, policy, push, silent))
 
 
 def sequence_before(run: RequestRun, stage: StageRun) -> Sequence:
@@ -94,9 +96,10 @@ class _Task:
 
     def __init__(
         self, run: RequestRun, stage: StageRun, spec: StageSpec, reader: str, policy: ControlPolicy,
-        push: dict[str, Any] | None,
+        push: dict[str, Any] | None, silent: frozenset[str],
     ) -> None:  # fmt: skip
         self.run, self.stage, self.spec, self.reader, self.policy, self.push = run, stage, spec, reader, policy, push
+        self.silent = silent
 
     @property
     def before(self) -> list[StageRun]:
@@ -117,14 +120,15 @@ class _Task:
         """The KV cache to write and where the one to continue lies: this stage's own of an earlier attempt first."""
         run, book = self.run, self.run.kv
         source = run.kv_source(self.stage.id)
-        own = book.sources(self.stage.id, self.reader, kv_id(run, self.stage.id))
-        others = book.sources(source.id, self.reader, kv_id(run, source.id)) if source is not None else []
+        own = book.sources(self.stage.id, self.reader, kv_id(run, self.stage.id), self.silent)
+        others = book.sources(source.id, self.reader, kv_id(run, source.id), self.silent) if source is not None else []
         return {
             "id": kv_id(run, self.stage.id),
             "from": kv_id(run, source.id) if source is not None else None,
             "tokens": book.sizes.get(source.id, (0, 0))[0] if source is not None else 0,
             "sources": own + others,
             "transfer": transfer_of(run, self.policy),
+            "patience": self.policy.kv_patience,
         }
 
     @property
@@ -256,7 +260,10 @@ def _text_before(run: RequestRun, stage: StageRun) -> Decoded | None:
 
 def _kv_stage(task: _Task) -> dict[str, Any]:
     tier = {StageKind.KV_STORE: "L1", StageKind.KV_LOAD: "L0", StageKind.KV_MIGRATE: "L0"}[task.stage.kind]
-    return {**task.model, "kv": task.kv, "tier": tier}
+    sequence = sequence_before(task.run, task.stage)
+    return {
+        **task.model, "tokens": list(sequence.tokens), "segments": _segments(sequence), "kv": task.kv, "tier": tier,
+    }  # fmt: skip
 
 
 _BUILDERS: dict[StageKind, Callable[[_Task], dict[str, Any]]] = {

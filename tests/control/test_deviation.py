@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from iegopt.control.messages import MakePlan, Preempted, Start, Stop
+from iegopt.control.messages import Finished, Heartbeat, MakePlan, Preempted, Progress, Start, Stop
 from iegopt.control.states import State
 
-from .hand import Hand, kv
+from .hand import Hand, a_result, kv
 
 
 def running(stage: str, **policy: object) -> Hand:
@@ -39,6 +39,67 @@ def test_a_slow_decode_moves_with_its_kv() -> None:
     hand.accept("decode")
     (found,) = hand.run().recoveries
     assert (found.level, found.cause) == (1, "slow")
+
+
+def heard(hand: Hand, *workers: str) -> None:
+    for name in workers:
+        hand.give(Heartbeat(hand.now, name, "1", (), 10, (), 0.0))
+
+
+def test_a_slow_decode_of_a_silent_worker_is_taken_from_it_and_its_kv_left_there() -> None:
+    """A process that is stopped still has its connection: it is neither waited for nor asked for KV."""
+    hand = running("decode", heartbeat=0.1, lost_after=100)
+    hand.tick(0.29)
+    heard(hand, "gpu-a.lm", "host.cpu")
+    hand.tick(0.011)
+    assert [(c.worker, c.how) for c in hand.of(Stop)] == [("gpu-b.lm", "cancel")]
+    again = hand.start_of("decode")
+    assert again.worker == "gpu-a.lm"
+    assert {source["worker"] for source in again.work["kv"]["sources"]} == {"gpu-a.lm"}
+    hand.accept("decode")
+    (found,) = hand.run().recoveries
+    assert (found.level, found.cause, found.kv) == (1, "timeout", "kept")
+
+
+def test_a_worker_that_falls_silent_is_not_waited_for_to_stop_a_decode() -> None:
+    hand = running("decode", heartbeat=0.3, lost_after=100, stop_grace=5.0)
+    hand.tick(0.301)
+    assert [c.how for c in hand.of(Stop)] == ["migrate"]
+    heard(hand, "gpu-b.lm")
+    hand.tick(0.449)
+    assert hand.of(Stop) == []
+    hand.tick(0.002)
+    assert [c.how for c in hand.of(Stop)] == ["cancel"]
+    assert "gpu-b.lm is silent and does not stop it" in hand.story("decode")
+    assert hand.start_of("decode").worker == "gpu-a.lm"
+
+
+def test_a_worker_that_is_heard_has_its_time_to_stop_a_decode() -> None:
+    hand = running("decode", heartbeat=0.3, lost_after=100, stop_grace=1.0)
+    hand.tick(0.301)
+    for _ in range(9):
+        heard(hand, "gpu-b.lm")
+        hand.tick(0.1)
+        assert hand.of(Stop) == []
+    hand.tick(0.101)
+    assert [c.how for c in hand.of(Stop)] == ["cancel"]
+    assert "did not stop within 1 s" in hand.story("decode")
+
+
+def test_what_a_stopped_worker_says_when_it_wakes_changes_nothing() -> None:
+    hand = running("decode", heartbeat=0.1, lost_after=100)
+    late, result = hand.about("decode"), a_result(hand.stage("decode"), "r/decode")
+    hand.tick(0.301)
+    assert hand.start_of("decode").worker == "gpu-a.lm"
+    hand.accept("decode")
+    for message in (
+        Progress(*late, 1, (30,), "x"), Finished(*late, result), Preempted(*late, kv("r/decode", 6)),
+    ):  # fmt: skip
+        assert hand.give(message) == ()
+    hand.finish("decode", tokens=[9, 40], text="ix")
+    hand.until("output")
+    assert hand.answer()["tokens"] == [9, 40]
+    assert hand.give(Finished(*late, result)) == ()
 
 
 def test_a_decode_moves_only_so_often() -> None:

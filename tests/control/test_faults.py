@@ -64,9 +64,9 @@ def test_a_transient_error_is_tried_again_on_the_same_worker() -> None:
     assert again.work["generated"] == 2
     hand.now += 0.02
     hand.accept("decode")
-    assert recovery(hand) | {"began": 0, "ended": 0} == {
-        "stage": "decode", "level": "L0", "cause": "error", "began": 0, "ended": 0, "from": "gpu-b.lm",
-        "to": "gpu-b.lm", "kv": "copy", "within": 0.1,
+    assert recovery(hand) | {"began": 0, "noticed": 0, "ended": 0} == {
+        "stage": "decode", "level": "L0", "cause": "error", "began": 0, "noticed": 0, "ended": 0,
+        "from": "gpu-b.lm", "to": "gpu-b.lm", "kv": "copy", "within": 0.1,
     }  # fmt: skip
     assert recovery(hand)["ended"] - recovery(hand)["began"] == pytest.approx(0.02)
 
@@ -228,6 +228,7 @@ def test_a_silent_worker_is_lost_after_its_heartbeats() -> None:
         hand.tick(0.0)
     assert hand.start_of("decode").worker == "gpu-a.lm"
     assert recovery(hand)["began"] == 0.0  # when it was last heard
+    assert recovery(hand)["noticed"] == 3.0
 
 
 def test_a_copy_on_files_outlives_its_process_and_not_its_rack() -> None:

@@ -118,7 +118,7 @@ def test_an_answer_that_nobody_has_acknowledged_is_sent_again() -> None:
 
 
 def test_a_start_and_a_stop_are_sent_again_when_their_worker_comes_back() -> None:
-    hand = decoding()
+    hand = decoding(heartbeat=2.0)
     hand.tick(2.0)
     assert [c.how for c in hand.of(Stop)] == ["migrate"]
     killed(hand, away=1.0)

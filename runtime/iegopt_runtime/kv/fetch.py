@@ -39,7 +39,9 @@ class KvFetcher:
     ) -> None:  # fmt: skip
         self._store, self._secret, self._clock, self._timeout = store, secret, clock, timeout
 
-    def fetch(self, wanted: KvManifest, sources: Sequence[str], config: KvTransferConfig) -> Fetched:
+    def fetch(
+        self, wanted: KvManifest, sources: Sequence[str], config: KvTransferConfig, timeout: float | None = None
+    ) -> Fetched:
         """Ask the sources in turn for what is missing of ``wanted``, and hold what there is under its ``kv_id`` until
         that is forgotten.
 
@@ -51,6 +53,8 @@ class KvFetcher:
             Addresses (``kv.address``).
         config
             Its ``compression`` decides the grade of what is held in the end.
+        timeout
+            Seconds that a source may take for a message; by default those of this fetcher.
         """
         goal = wanted.as_grade(grade_of(config.compression))
         incoming = self._store.incoming()
@@ -65,7 +69,7 @@ class KvFetcher:
                         received += self._read_files(Path(source.removeprefix("file:")), wanted, goal, incoming)
                     else:
                         request = {"wanted": wanted.document(), "have": there}
-                        received += self._pull(source, request, config, incoming)[1]
+                        received += self._pull(source, request, config, incoming, timeout)[1]
                 except TransferError as error:
                     failures.append(f"{source}: {error}")
             incoming.held(goal.blocks)
@@ -73,7 +77,7 @@ class KvFetcher:
         finally:
             incoming.discard()
 
-    def fetch_held(self, kv_id: str, source: str, config: KvTransferConfig) -> Fetched:
+    def fetch_held(self, kv_id: str, source: str, config: KvTransferConfig, timeout: float | None = None) -> Fetched:
         """All that the worker at ``source`` holds under ``kv_id``, held here under the same.
 
         Raises
@@ -83,15 +87,16 @@ class KvFetcher:
         """
         incoming = self._store.incoming()
         try:
-            manifest, received = self._pull(source, {"kv_id": kv_id}, config, incoming)
+            manifest, received = self._pull(source, {"kv_id": kv_id}, config, incoming, timeout)
             return Fetched(incoming.commit(manifest), received, ())
         finally:
             incoming.discard()
 
     def _pull(
-        self, source: str, request: Mapping[str, object], config: KvTransferConfig, incoming: Incoming
-    ) -> tuple[KvManifest, int]:
-        channel = connect(source, self._timeout)
+        self, source: str, request: Mapping[str, object], config: KvTransferConfig, incoming: Incoming,
+        timeout: float | None,
+    ) -> tuple[KvManifest, int]:  # fmt: skip
+        channel = connect(source, timeout or self._timeout)
         arriving = self._store.incoming()
         try:
             enter(channel, self._secret)

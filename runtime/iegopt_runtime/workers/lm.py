@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
 from iegopt.control.work import kv_name, request_of
-from iegopt_runtime.errors import ModelError, NoRoom
+from iegopt_runtime.errors import KvLost, ModelError, NoRoom
 from iegopt_runtime.kv.history import read_segments
 from iegopt_runtime.kv.tiers import Tier
 from iegopt_runtime.lm.jobs import (
@@ -187,7 +187,16 @@ class LmExecutor:
         return {"documents": sorted(scored, key=lambda document: -document["score"])}
 
     async def _keep(self, work: Document, attempt: Attempt) -> Document:
-        return await self._traffic.kept(work)
+        """Hold the KV of another stage; what nobody has any more is computed again."""
+        try:
+            return await self._traffic.kept(work)
+        except KvLost:
+            job = self._job(work, attempt, tuple(work["tokens"]), generated=0, most=0)
+        result, fetched = await self._generated(work, attempt, job)
+        if result.manifest is None:
+            raise StageFailed("oom", f"there is no room for the KV of {job.kv_id}", transient=True)
+        await asyncio.to_thread(self._traffic.put_down, result.manifest, Tier[work["tier"]])
+        return {"kv": self._traffic.document(work, result.manifest, fetched)}
 
     def reserve(self, request_id: str, stage: str, size: int) -> None:
         owner = kv_name(request_id, stage)

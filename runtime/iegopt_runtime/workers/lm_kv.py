@@ -20,12 +20,9 @@ from iegopt_runtime.kv.server import KvServer
 from iegopt_runtime.kv.tiers import Tier
 from iegopt_runtime.lm.engine import LmEngine
 from iegopt_runtime.lm.jobs import Generate
-from iegopt_runtime.workers.executor import Attempt, Document, StageFailed
+from iegopt_runtime.workers.executor import Attempt, Document
 
-__all__ = ["PEER_SECONDS", "KvTraffic"]
-
-PEER_SECONDS = 5.0
-"""What another worker may take for a message: KV that does not come from one that hangs is computed again."""
+__all__ = ["KvTraffic"]
 
 
 @dataclass(frozen=True)
@@ -55,11 +52,12 @@ class KvTraffic:
         if reach >= most:
             return job, 0
         attempt.waiting("kv")
+        patience = work["kv"]["patience"]
         for wanted in lists:
             if reach >= most:
                 break
             with contextlib.suppress(NoRoom, TransferError):
-                got = await asyncio.to_thread(self.fetcher.fetch, wanted, sources, _transfer(work))
+                got = await asyncio.to_thread(self.fetcher.fetch, wanted, sources, _transfer(work), patience)
                 received += got.received
                 if got.manifest.tokens > reach:
                     reach, grade = got.manifest.tokens, got.manifest.grade
@@ -89,7 +87,7 @@ class KvTraffic:
         if push is None or address is None:
             return None
         config = validate(KvTransferConfig, push["transfer"], "push", "transfer")
-        return KvSender(address, self.secret, config, self.engine.store.memory, PEER_SECONDS)
+        return KvSender(address, self.secret, config, self.engine.store.memory, push["patience"])
 
     async def pushed(self, sender: KvSender | None) -> Pushed | None:
         """What came of a transfer; where the other worker has not got all, it can still fetch it from here."""
@@ -105,37 +103,37 @@ class KvTraffic:
 
         Raises
         ------
-        StageFailed
-            Nobody has it, or there is no room.
+        KvLost
+            Nobody has it.
+        NoRoom
+            There is no room for it.
         """
-        try:
-            manifest, received = await asyncio.to_thread(self._keep, work)
-        except (KvLost, TransferError) as error:
-            raise StageFailed("kv_lost", str(error), transient=True) from error
-        except NoRoom as error:
-            raise StageFailed("oom", str(error), transient=True) from error
+        manifest, received = await asyncio.to_thread(self._keep, work)
         return {"kv": self.document(work, manifest, received)}
 
     def _keep(self, work: Document) -> tuple[KvManifest, int]:
         store, source, received = self.engine.store, work["kv"]["from"], 0
         manifest = store.manifest(source)
         if manifest is None:
-            manifest, received = self._got(source, self._elsewhere(work), _transfer(work))
+            manifest, received = self._got(source, self._elsewhere(work), _transfer(work), work["kv"]["patience"])
         own = replace(manifest, kv_id=work["kv"]["id"], blocks=tuple(store.acquire(manifest.blocks)))
         store.enter(own)
-        tier = Tier[work["tier"]]
-        if tier is not Tier.L0:
-            for block in own.blocks:
-                store.put(block, store.read(block, time.monotonic()), time.monotonic(), copy=tier)
+        self.put_down(own, Tier[work["tier"]])
         if received:
             store.forget(source)
         return own, received
 
-    def _got(self, kv_id: str, sources: list[str], config: KvTransferConfig) -> tuple[KvManifest, int]:
+    def put_down(self, manifest: KvManifest, tier: Tier) -> None:
+        """Have a copy of held KV on a lower tier; raises as ``kept``."""
+        store = self.engine.store
+        for block in manifest.blocks if tier is not Tier.L0 else ():
+            store.put(block, store.read(block, time.monotonic()), time.monotonic(), copy=tier)
+
+    def _got(self, kv_id: str, sources: list[str], config: KvTransferConfig, patience: float) -> tuple[KvManifest, int]:
         failures = []
         for source in sources:
             try:
-                got = self.fetcher.fetch_held(kv_id, source, config)
+                got = self.fetcher.fetch_held(kv_id, source, config, patience)
             except TransferError as error:
                 failures.append(f"{source}: {error}")
             else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from pathlib import Path
@@ -20,7 +21,7 @@ from iegopt_runtime.lm.engine import LmEngine
 from iegopt_runtime.lm.model_host import ModelHost
 from iegopt_runtime.models.registry import Artifact, Registry
 from iegopt_runtime.workers.lm import LmExecutor
-from iegopt_runtime.workers.lm_kv import PEER_SECONDS, KvTraffic
+from iegopt_runtime.workers.lm_kv import KvTraffic
 from iegopt_runtime.workers.texts import Texts
 
 __all__ = ["lm_executor"]
@@ -70,10 +71,11 @@ def lm_executor(
     addresses = [f"unix:{folder / 'kv.sock'}", *([listen] if listen is not None else [])]
     spec = deployed.spec
     engine = LmEngine(
-        host, store, max_batch=spec.max_batch, block_tokens=spec.block_tokens, threads=spec.threads
+        host, store, max_batch=spec.max_batch, block_tokens=spec.block_tokens, threads=spec.threads,
+        on_crash=_end_process,
     ).start()  # fmt: skip
     server = KvServer(store, secret, addresses, time.monotonic, towards=towards)
-    fetcher = KvFetcher(store, secret, time.monotonic, PEER_SECONDS)
+    fetcher = KvFetcher(store, secret, time.monotonic)
     return LmExecutor(KvTraffic(engine, server, fetcher, secret, files), Texts(registry))
 
 
@@ -84,3 +86,8 @@ def _load(host: ModelHost, artifact: Artifact) -> None:
         ready.wait()
         ready.clear()
     host.release(loaded)
+
+
+def _end_process() -> None:
+    """A worker whose engine has ended serves nobody, though it gives signs of life: another one has to be started."""
+    os._exit(70)

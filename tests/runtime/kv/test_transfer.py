@@ -356,6 +356,32 @@ def test_a_silent_peer_is_given_up() -> None:
     theirs.close()
 
 
+def test_a_source_that_hangs_is_waited_for_no_longer_than_asked(serve: Callable[..., str]) -> None:
+    deaf, address = bound("unix:@iegopt-deaf")
+    here, begun = new_store(), time.monotonic()
+    sources = [address, serve(filled(manifest(96)), "tcp:127.0.0.1:0")]
+    fetched = KvFetcher(here, SECRET, lambda: 0.0, 60.0).fetch(manifest(96), sources, PLAIN, 0.1)
+    deaf.close()
+    assert (fetched.manifest.tokens, len(fetched.failures)) == (96, 1)
+    assert "timed out" in fetched.failures[0]
+    assert 0.1 <= time.monotonic() - begun < 30
+
+
+def test_a_server_that_gets_no_thread_refuses_that_peer_alone(
+    serve: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    address, start = serve(filled(manifest(96)), "unix:@iegopt-no-thread"), threading.Thread.start
+
+    def short(thread: threading.Thread) -> None:
+        monkeypatch.setattr(threading.Thread, "start", start)
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", short)
+    fetcher = KvFetcher(new_store(), SECRET, lambda: 0.0, 20.0)
+    assert len(fetcher.fetch(manifest(96), [address], PLAIN).failures) == 1
+    assert fetcher.fetch(manifest(96), [address], PLAIN).manifest.tokens == 96
+
+
 @pytest.mark.parametrize("address", ["unix:", "tcp:127.0.0.1", "tcp::80", "tcp:h:99999", "file:/x", "x"])
 def test_what_is_no_address_is_refused(address: str) -> None:
     with pytest.raises(InputError, match="expected unix:PATH"):

@@ -57,7 +57,7 @@ def decode(name: str, output: int) -> dict[str, Any]:
     return {
         "model": "tiny", "variant": "tiny/fp32", "tokens": tokens, "segments": [["prefill", len(tokens)]],
         "generated": 0, "max_tokens": output, "script": list(range(100, 140)) * 100,
-        "kv": {"id": name, "from": None, "tokens": 0, "sources": [], "transfer": {}},
+        "kv": {"id": name, "from": None, "tokens": 0, "sources": [], "transfer": {}, "patience": 5.0},
     }  # fmt: skip
 
 

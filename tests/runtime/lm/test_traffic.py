@@ -56,7 +56,7 @@ def fetched(
     """Bytes of KV that came in, tokens of it that the job then finds, and what was said meanwhile."""
     source = {"tokens": tokens, "addresses": {address.partition(":")[0]: address}}
     attempt = Attempt()
-    work = {"kv": {"sources": [source], "transfer": transfer}}
+    work = {"kv": {"sources": [source], "transfer": transfer, "patience": 20.0}}
     job, received = asyncio.run(here.fetched(work, attempt, known))
     return received, Client(here.engine).run(job).reused, attempt.said
 
