@@ -151,6 +151,21 @@ def _kv_loss(document: Document) -> str:
     return f"likeliest token is another: {told}"
 
 
+def _recovery(document: Document) -> str:
+    told = []
+    for fault, row in document["faults"].items():
+        shown = ", ".join(
+            f"{name} {row[name]['median_s']:.3f} ({row[name]['most_s']:.3f})"
+            for name in ("noticed", "running", "token")
+            if name in row
+        )
+        told.append(f"{row['level']} {fault}: {shown}, the source {row['allowed_s']:g}")
+    wrong = len(document["wrong"])
+    return (
+        f"seconds after a fault, median (most) of {document['rounds']} rounds: {'; '.join(told)}; {wrong} things wrong"
+    )
+
+
 def _replan(document: Document) -> str:
     told = [
         f"{size}: worst gap of a priority {100 * document[f'{size}_worst_gap']:.2g} %, median of the sums "
@@ -193,6 +208,7 @@ SENTENCES: dict[str, Callable[[Document], str]] = {
     "everyday_compiled": _everyday,
     "oracle": _oracle,
     "makespan": _makespan,
+    "recovery": _recovery,
     "replan": _replan,
     "import_time": _import_time,
     "kv_transfer": _kv_transfer,

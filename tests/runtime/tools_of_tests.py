@@ -63,3 +63,8 @@ def second_time(file: str) -> str:
     if counted(file) < 2:
         raise ConnectionError("the service is not up yet")
     return "now it is"
+
+
+def nap(seconds: float) -> str:
+    time.sleep(seconds)
+    return "rested"
