@@ -255,7 +255,7 @@ def _in_turn(rows: list[tuple[float, Stage | Placed]]) -> Iterable[Stage | Place
     group: list[Stage | Placed] = []
     before = -math.inf
     for due, item in rows:
-        if group and not (due == before or due - before <= _NEAR * max(1.0, abs(due))):
+        if group and not (due == before or due - before <= _NEAR * max(1.0, abs(before))):
             yield from sorted(group, key=_turn)
             group = []
         group.append(item)

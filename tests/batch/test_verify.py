@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
+from iegopt.batch.answer import to_plan
+from iegopt.batch.confirm import verified
+from iegopt.batch.placement import MIGRATE, Placement
+from iegopt.batch.schedule import evaluate
 from iegopt.graph.templates import TOOL_CALL_TOKENS
 from iegopt.verify.engine import Engine
 from iegopt.verify.waiting import CALL_TOKENS, Waiting
 
 from .checked import check, random_plan
 from .random_snapshots import Size, random_case
+from .small import build, cluster, decodes, instance, prefills, queued
 
 
 def test_a_tool_call_is_as_long_for_both() -> None:
@@ -49,3 +55,20 @@ def test_refused_requests_are_tried_on_kinds_and_not_on_all_instances(monkeypatc
     assert len(case.snapshot.instances) > 3 * kinds
     assert refused
     assert max(tried.count(name) for name in refused) <= 3 * kinds
+
+
+def test_a_prefill_without_an_end_goes_after_one_with_a_deadline() -> None:
+    """What runs where no time is left never ends; once something moves away, what has a deadline is first."""
+    rows = [decodes("away", context=4000, sequences=8), decodes("stays"), prefills("endless")]
+    on = cluster()
+    model = build(
+        [instance(0, utilization=0.9), instance(1)], [queued("q")], rows, policy={"paces": [0.01, 0.05]}, on=on
+    )
+    assert model.running.prefill_by[2] == np.inf
+    plan = Placement.empty(model)
+    plan.prefill[0], plan.decode[0] = 0, 1
+    plan.action[0], plan.to[0] = MIGRATE, 1
+    plan.pace[:] = [2, 1]
+    answer = to_plan(model, plan, evaluate(model, plan), solver="test", seconds=0.0)
+    assert answer.queue[0].start == 0.0
+    assert [str(v) for v in verified(answer, model.snapshot, model.policy, on).violations] == []
