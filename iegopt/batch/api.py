@@ -37,7 +37,7 @@ def replan(
     Parameters
     ----------
     deadline_ms
-        Milliseconds until the best plan so far is wanted, reading the snapshot included.
+        Milliseconds until the best plan so far is wanted, reading the snapshot included; without, five seconds.
     previous
         The plan before: what it placed and still waits is planned there, where the snapshot does not say so itself.
 
@@ -57,8 +57,20 @@ def replan(
     search = Search(model, clock.slice(clock.left - AFTERWARDS * (model.N + model.R)))
     search.run()
     bounds = {level: LevelBound(value, "lagrangian") for level, value in search.bounds.items()}
-    plan = to_plan(model, search.best, search.outcome, solver="prices", seconds=clock.seconds, bounds=bounds)
+    note = _note(search, clock)
+    plan = to_plan(
+        model, search.best, search.outcome, solver="prices", seconds=clock.seconds, bounds=bounds, note=note
+    )  # fmt: skip
     return confirm(plan, snapshot, policy, cluster)
+
+
+def _note(search: Search, clock: Clock) -> str:
+    """What a search that ended before it was through leaves open."""
+    if search.clock.left > 0.0:
+        return ""
+    return (
+        f"the {clock.limit:.3g} s were up before the search was through: more time may place more, and bound it closer"
+    )
 
 
 def after(previous: BatchPlan, snapshot: SnapshotSpec) -> SnapshotSpec:

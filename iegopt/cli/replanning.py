@@ -34,7 +34,8 @@ def add_commands(commands: Commands) -> None:
         "--cluster", required=True, metavar="CLUSTER", help="cluster file, or the name of a shipped one"
     )
     parser.add_argument("--policy", metavar="POLICY", help="batch policy file, or the name of a shipped one")
-    parser.add_argument("--deadline-ms", type=positive, metavar="MS", help="milliseconds by which to have a plan")
+    by = "milliseconds by which to have a plan (default 5000)"
+    parser.add_argument("--deadline-ms", type=positive, metavar="MS", help=by)
     parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
     parser.add_argument("--html", metavar="FILE", help="also write the plan as one self-contained page")
     amount = parser.add_mutually_exclusive_group()

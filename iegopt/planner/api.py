@@ -265,7 +265,7 @@ class Planner(Questions):
         Parameters
         ----------
         deadline_ms
-            Milliseconds until the best plan so far is wanted.
+            Milliseconds until the best plan so far is wanted; without, five seconds.
 
         Raises
         ------

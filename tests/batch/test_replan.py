@@ -74,6 +74,7 @@ def test_an_empty_queue_changes_nothing() -> None:
 def test_no_time_at_all_still_gives_a_plan() -> None:
     plan = replan(snapshot([instance(0)], [queued("a")]), cluster(), deadline_ms=0)
     assert plan.queue[0].status in ("held", "placed")
+    assert plan.note.startswith("the 0 s were up before the search was through")
 
 
 @pytest.mark.parametrize("deadline", [-1.0, float("nan"), float("inf")])
