@@ -117,6 +117,8 @@ class Registered(Event):
     ``{"unix": PATH, "tcp": HOST:PORT}``. ``slots``: stages that it runs at once (from 1). ``variants`` are resident.
     ``running``: what it has accepted and not ended. ``finished``: documents of Finished, Failed and Preempted, without
     ``at``, that it was not told to forget. ``holds``: requests of which it holds results, KV caches or memory.
+    ``kv_free`` and ``weights_free``: bytes that KV caches and variants to come can have, where those that nothing uses
+    make room.
     """
 
     worker: str
@@ -131,11 +133,12 @@ class Registered(Event):
     running: tuple[AttemptKey, ...]
     finished: tuple[dict[str, Any], ...]
     holds: tuple[str, ...] = ()
+    weights_free: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Heartbeat(Event):
-    """``load``: share of its time that the worker computes, 0 to 1. ``holds`` as of Registered."""
+    """``load``: share of its time that the worker computes, 0 to 1; the rest as of Registered."""
 
     worker: str
     epoch: str
@@ -144,6 +147,7 @@ class Heartbeat(Event):
     variants: tuple[str, ...]
     load: float
     holds: tuple[str, ...] = ()
+    weights_free: int = 0
 
 
 @dataclass(frozen=True, slots=True)

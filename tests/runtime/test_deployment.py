@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,9 @@ from iegopt.errors import InputError
 from iegopt.spec.cluster import ClusterSpec
 from iegopt_runtime.deployment import accelerator, deployed, find_worker
 from iegopt_runtime.errors import ModelError
-from iegopt_runtime.models.registry import Registry
+from iegopt_runtime.kv.memory import DeviceMemory
+from iegopt_runtime.lm.model_host import LoadedModel, ModelHost
+from iegopt_runtime.models.registry import Artifact, Registry
 from iegopt_runtime.net.address import Address
 from iegopt_runtime.workers.launch import WorkerFiles, _cpu, _Setting
 from iegopt_runtime.workers.lm_setup import lm_executor
@@ -83,13 +86,14 @@ def test_the_least_used_variant_leaves_where_another_needs_the_room(
 
     async def ran() -> list[tuple[str, ...]]:
         executor = lm_executor(asked, find_worker(asked, "decoder", "lm"), SECRET, tmp_path, None)
-        told = [executor.state()[0]]
+        told = [executor.state().variants]
         try:
             for name, variant in (("a", "bf16"), ("b", "fp16"), ("c", "bf16"), ("d", "fp32")):
                 await executor.run(
                     "decode", decode(f"{name}/decode", 2) | {"variant": f"tiny/{variant}"}, Attempt(name)
                 )
-                told.append(executor.state()[0])
+                told.append(executor.state().variants)
+            assert executor.state().weights_free == 700_000  # nothing uses what is loaded
         finally:
             await executor.close()
         return told
@@ -101,6 +105,30 @@ def test_the_least_used_variant_leaves_where_another_needs_the_room(
         {"tiny/bf16", "tiny/fp16"},
         {"tiny/bf16", "tiny/fp32"},
     ]
+
+
+def test_a_load_that_failed_takes_no_room(registry: Registry, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever wanted it may have left before it was known."""
+    host = ModelHost(registry, DeviceMemory("cpu"), 500_000)
+    load = ModelHost._load
+
+    def fails(self: ModelHost, artifact: Artifact, size: int) -> LoadedModel:
+        if artifact.precision == "bf16":
+            raise ModelError("damaged")
+        return load(self, artifact, size)
+
+    monkeypatch.setattr(ModelHost, "_load", fails)
+    ready = threading.Event()
+    assert host.take(registry.find("tiny", "bf16"), 0.0, ready.set) is None
+    assert host.available() == 500_000 - host.used() < 500_000
+    assert ready.wait(20)
+    ready.clear()
+    assert host.take(registry.find("tiny", "fp32"), 0.0, ready.set) is None
+    assert ready.wait(60)
+    loaded = host.take(registry.find("tiny", "fp32"), 0.0, ready.set)
+    assert loaded is not None
+    assert host.available() == 500_000 - loaded.bytes
+    host.close()
 
 
 def test_a_resident_variant_that_finds_no_room_is_told(

@@ -67,6 +67,15 @@ def test_what_is_resident_comes_from_the_workers() -> None:
     assert set(places(ask(ALL, held, **devices)).values()) == {"decoder"}
 
 
+def test_what_nothing_uses_is_unloaded_where_there_is_no_other_plan() -> None:
+    """Weights of the tiny model take some 430 kB, more than its KV leaves on the device."""
+    own = {"resident": [], "loading": True, "memory": {"vram": "1MB", "bandwidth": "8GB/s"}}
+    live, without = {"decoder": ["lm"], "host": ["cpu"]}, Held(200_000, ())
+    assert ask(live, {"decoder": without}, decoder=own).plan is None
+    planned = ask(live, {"decoder": Held(200_000, (), weights_free=500_000)}, decoder=own)
+    assert places(planned) == {"prefill": "decoder", "decode": "decoder"}
+
+
 def test_a_planner_that_breaks_down_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*_: object, **__: object) -> None:
         raise KeyError("x")

@@ -12,7 +12,7 @@ import pytest
 from iegopt_runtime.errors import Refused, RuntimeFault
 from iegopt_runtime.net.address import Address
 from iegopt_runtime.net.connection import Connection, Listener
-from iegopt_runtime.workers.executor import Attempt, Document
+from iegopt_runtime.workers.executor import Attempt, Document, WorkerState
 from iegopt_runtime.workers.plain import PlainExecutor
 from iegopt_runtime.workers.worker import Identity, Worker
 
@@ -40,10 +40,10 @@ class Holder(PlainExecutor):
     def holds(self) -> set[str]:
         return self.held
 
-    def state(self) -> tuple[tuple[str, ...], int, float]:
+    def state(self) -> WorkerState:
         if self.broken:
             raise RuntimeFault("the engine has ended")
-        return (), 0, 0.0
+        return WorkerState()
 
 
 def served(

@@ -39,7 +39,8 @@ How = Literal["cancel", "preempt"]
 
 @dataclass(frozen=True)
 class EngineLoad:
-    """What an engine has to do and what it holds; ``memory`` is what the device counts, where it does."""
+    """What an engine has to do and what it holds; ``memory`` is what the device counts, where it does; ``room`` what
+    weights to come can have, ``None`` without a limit."""
 
     active: int
     waiting: int
@@ -47,6 +48,7 @@ class EngineLoad:
     resident: tuple[Resident, ...]
     weights: int
     memory: int | None
+    room: int | None
 
 
 @dataclass
@@ -167,7 +169,7 @@ class LmEngine:
         """Now, from any thread."""
         return EngineLoad(
             len(self._active), len(self._waiting), self.store.use(), self.host.resident(), self.host.used(),
-            self.store.memory.used(),
+            self.store.memory.used(), self.host.available(),
         )  # fmt: skip
 
     def _run(self) -> None:

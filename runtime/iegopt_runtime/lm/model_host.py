@@ -110,8 +110,7 @@ class ModelHost:
             It cannot be loaded.
         """
         name = artifact.identity
-        if name in self._loading and self._loading[name][1].done():
-            self._loaded[name] = self._loading.pop(name)[1].result()
+        self._take_in(name)
         if loaded := self._loaded.get(name):
             loaded.users += 1
             loaded.used_at = now
@@ -124,6 +123,13 @@ class ModelHost:
             future.add_done_callback(lambda _: ready())
         return None
 
+    def _take_in(self, wanted: str) -> None:
+        """What has been loaded meanwhile, whoever asked for it; why the one that is wanted could not be is raised."""
+        for name in [name for name, (_, future) in self._loading.items() if future.done()]:
+            future = self._loading.pop(name)[1]
+            if name == wanted or future.exception() is None:
+                self._loaded[name] = future.result()
+
     def release(self, loaded: LoadedModel) -> None:
         loaded.users -= 1
 
@@ -135,7 +141,17 @@ class ModelHost:
 
     def used(self) -> int:
         """Bytes of weights, those being loaded included."""
-        return sum(m.bytes for m in self._loaded.values()) + sum(size for size, _ in self._loading.values())
+        return sum(m.bytes for m in list(self._loaded.values())) + self._coming()
+
+    def available(self) -> int | None:
+        """Bytes that weights to come can have, those of models that nobody uses included; ``None`` without a budget."""
+        if self.budget is None:
+            return None
+        used = sum(m.bytes for m in list(self._loaded.values()) if m.users)
+        return max(0, self.budget - used - self._coming())
+
+    def _coming(self) -> int:
+        return sum(size for size, _ in list(self._loading.values()))
 
     def close(self) -> None:
         """Let go of all models; one that is being loaded is let go when it is."""

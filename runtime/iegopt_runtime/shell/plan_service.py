@@ -39,10 +39,12 @@ _Key = tuple[tuple[str, ...], tuple[tuple[str, tuple[str, ...]], ...]]
 
 @dataclass(frozen=True)
 class Held:
-    """What the workers of a device have: free bytes of KV memory, variants in memory (``model/precision``)."""
+    """What the workers of a device have: free bytes of KV memory, variants in memory (``model/precision``), bytes that
+    others could have in place of those that nothing uses."""
 
     kv_free: int
     variants: tuple[str, ...]
+    weights_free: int = 0
 
 
 class PlanService:
@@ -92,12 +94,15 @@ class PlanService:
             return None, "no worker is up yet, or none is left", False
         try:
             planner = self._planner(tuple(sorted(command.live)), held)
-            for device in command.live:
-                slow = min(max(0.0, command.slow.get(device, 1.0) - 1.0), _SLOWEST)
-                planner.update(device, queue=(1, slow), used=self._used(device, held.get(device)))
-            answer = planner.plan(request, deadline_ms=self._deadline_ms, explained=False)
-            if isinstance(answer, Plan):
-                return _document(answer), "", False
+            unloads = any(held[device].weights_free for device in command.live if device in held)
+            for unloading in (False, True) if unloads else (False,):
+                for device in command.live:
+                    slow = min(max(0.0, command.slow.get(device, 1.0) - 1.0), _SLOWEST)
+                    used = self._used(device, held.get(device), unloading=unloading)
+                    planner.update(device, queue=(1, slow), used=used)
+                answer = planner.plan(request, deadline_ms=self._deadline_ms, explained=False)
+                if isinstance(answer, Plan):
+                    return _document(answer), "", False
             why = _reason(planner.plan(request, deadline_ms=self._deadline_ms))
         except IegoptError as error:
             why = str(error)
@@ -117,12 +122,14 @@ class PlanService:
             return str(error)
         return _reason(answer) if not isinstance(answer, Plan) and answer.status == "infeasible" else None
 
-    def _used(self, name: str, held: Held | None) -> int | None:
-        """Bytes that are taken; where the cluster does not say what is resident, the planner counts weights itself."""
+    def _used(self, name: str, held: Held | None, *, unloading: bool) -> int | None:
+        """Bytes that are taken; where the cluster does not say what is resident, the planner counts weights itself.
+        With ``unloading``, devices that load variants on demand let go of those that nothing uses."""
         device = self._devices[name]
         if held is None or device.kind.resident is None:
             return None
-        return max(0, device.kind.vram - device.reserve - held.kv_free)
+        room = held.weights_free if unloading and device.kind.loading else 0
+        return max(0, device.kind.vram - device.reserve - held.kv_free - room)
 
     def _planner(self, live: tuple[str, ...], held: Mapping[str, Held]) -> Planner:
         loads = {name: _variants(held[name].variants) for name in live if name in held and self._loads(name)}

@@ -259,7 +259,7 @@ class Shell:
                 elif not epoch:
                     raise InputError(f"worker {name}: {type(event).__name__} came before Registered")
                 if isinstance(event, Registered | Heartbeat) and self._workers[name][2] == "lm":
-                    self._held[name] = (self._workers[name][1], Held(event.kv_free, event.variants))
+                    self._held[name] = (self._workers[name][1], Held(event.kv_free, event.variants, event.weights_free))
                 await self._take(event)
         finally:
             if self._workers.get(name, (None,))[0] is connection:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from iegopt_runtime.errors import RuntimeFault
 
-__all__ = ["Attempt", "Executor", "StageFailed", "StagePreempted"]
+__all__ = ["Attempt", "Executor", "StageFailed", "StagePreempted", "WorkerState"]
 
 Document = dict[str, Any]
 
@@ -36,6 +36,15 @@ class StagePreempted(RuntimeFault):
     def __init__(self, kv: Document | None) -> None:
         super().__init__("preempted")
         self.kv = kv
+
+
+class WorkerState(NamedTuple):
+    """Resident variants; bytes that KV caches and weights to come can have; share of the time that it computes."""
+
+    variants: tuple[str, ...] = ()
+    kv_free: int = 0
+    weights_free: int = 0
+    load: float = 0.0
 
 
 class Attempt(Protocol):
@@ -94,8 +103,8 @@ class Executor(Protocol):
     def holds(self) -> set[str]:
         """Requests of which something is held that ``forget`` would let go."""
 
-    def state(self) -> tuple[tuple[str, ...], int, float]:
-        """Resident variants, free bytes of KV memory, share of the time that it computes."""
+    def state(self) -> WorkerState:
+        """What it holds and how busy it is, now."""
 
     def addresses(self) -> dict[str, str]:
         """Scheme -> address of its data plane; empty without one."""

@@ -33,7 +33,7 @@ from iegopt_runtime.lm.jobs import (
     Waiting,
 )
 from iegopt_runtime.lm.sampling import Sampling
-from iegopt_runtime.workers.executor import Attempt, Document, StageFailed, StagePreempted
+from iegopt_runtime.workers.executor import Attempt, Document, StageFailed, StagePreempted, WorkerState
 from iegopt_runtime.workers.lm_kv import KvTraffic
 from iegopt_runtime.workers.texts import Texts
 
@@ -220,10 +220,11 @@ class LmExecutor:
     def holds(self) -> set[str]:
         return {request_of(kv_id) for kv_id in (*self._store.held(), *self._reserved)}
 
-    def state(self) -> tuple[tuple[str, ...], int, float]:
+    def state(self) -> WorkerState:
         load = self._engine.load()
         busy = min(1.0, load.active / self._engine.max_batch)
-        return tuple(f"{r.model}/{r.variant}" for r in load.resident), load.kv.available, busy
+        variants = tuple(f"{r.model}/{r.variant}" for r in load.resident)
+        return WorkerState(variants, load.kv.available, load.room or 0, busy)
 
     def addresses(self) -> dict[str, str]:
         return {address.partition(":")[0]: address for address in self._traffic.server.addresses}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from iegopt_runtime.workers.executor import StageFailed
+from iegopt_runtime.workers.executor import StageFailed, WorkerState
 
 __all__ = ["PlainExecutor"]
 
@@ -22,8 +22,8 @@ class PlainExecutor:
     def holds(self) -> set[str]:
         return set()
 
-    def state(self) -> tuple[tuple[str, ...], int, float]:
-        return (), 0, 0.0
+    def state(self) -> WorkerState:
+        return WorkerState()
 
     def addresses(self) -> dict[str, str]:
         return {}

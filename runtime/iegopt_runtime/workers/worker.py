@@ -131,11 +131,12 @@ class Worker:
 
     def _introduce(self) -> None:
         """Say who is there, what runs and what has ended, each with all that was said of it before."""
-        who, (variants, kv_free, _) = self.identity, self._executor.state()
+        who, now = self.identity, self._executor.state()
         self._send({
             "type": "Registered", "worker": who.worker, "device": who.device, "role": who.role,
             "location": who.location, "epoch": self.epoch, "addresses": self._executor.addresses(),
-            "slots": who.slots, "variants": list(variants), "kv_free": kv_free,
+            "slots": who.slots, "variants": list(now.variants), "kv_free": now.kv_free,
+            "weights_free": now.weights_free,
             "running": [list(key) for key in self._running], "finished": list(self._ended.values()),
             "holds": self._holds(),
         })  # fmt: skip
@@ -151,11 +152,12 @@ class Worker:
     async def _beat(self) -> None:
         while True:
             await asyncio.sleep(self._heartbeat)
-            variants, kv_free, load = self._executor.state()
+            now = self._executor.state()
             self._send({
                 "type": "Heartbeat", "worker": self.identity.worker, "epoch": self.epoch,
-                "running": [list(key) for key in self._running], "kv_free": kv_free, "variants": list(variants),
-                "load": load, "holds": self._holds(),
+                "running": [list(key) for key in self._running], "kv_free": now.kv_free,
+                "variants": list(now.variants), "load": now.load, "holds": self._holds(),
+                "weights_free": now.weights_free,
             })  # fmt: skip
 
     async def _listen(self, connection: Connection) -> None:
