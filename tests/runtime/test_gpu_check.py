@@ -50,6 +50,7 @@ def test_every_part_runs_on_the_cpu(
     assert (kept["name"], kept["device"], kept["failed"]) == ("gpu_check", "NVIDIA H200", [])
     assert kept["identical"] == kept["compared"] == 4
     assert set(kept["times"]["prefill"]) == set(kept["times"]["decode"]) == {8, 16, 24, 32}
+    assert (kept["worker_device"], kept["worker_decode"] > 0) == ("cpu", True)
     rates = {"to_host", "to_device", "to_files", "from_files", "int8_encode", "int8_decode", "unix_int8", "tcp_none"}
     assert all(kept[f"{way}_gb_per_s"] > 0 for way in rates)
     assert 0 < kept["int8_relative_error"] < 0.05
@@ -68,7 +69,7 @@ def test_every_part_runs_on_the_cpu(
     ("found", "words"),
     [
         (("NVIDIA Abacus", 10**11), "Abacus"),
-        (("NVIDIA H200", 10**9), "NVIDIA H200: 1.0 GB are free: expected at least 20 GB"),
+        (("NVIDIA H200", 10**9), "NVIDIA H200: 1.0 GB are free: expected at least 24 GB"),
     ],
 )
 def test_a_device_that_cannot_be_checked_is_told(

@@ -198,6 +198,11 @@ class LmExecutor:
         await asyncio.to_thread(self._traffic.put_down, result.manifest, Tier[work["tier"]])
         return {"kv": self._traffic.document(work, result.manifest, fetched)}
 
+    @property
+    def device(self) -> str:
+        """What it computes on, as torch calls it."""
+        return str(self._store.memory.device)
+
     def reserve(self, request_id: str, stage: str, size: int) -> None:
         owner = kv_name(request_id, stage)
         try:
