@@ -1,7 +1,7 @@
 """Problems whose stages share memory and no costs: generalised assignment, with prices, tabu search, columns and HiGHS.
 
 1. Prices of capacity bound the problem and say which options are promising (``exact/capacity_prices.py``).
-2. Tabu search over those, overload costing what the prices say.
+2. Tabu search over those, from what is cheapest under prices, overload costing what the prices say.
 3. Columns, what each device takes as a whole, and dives through mixtures of them: a bound that counts what fits
    together, and plans near it (``exact/columns.py``).
 4. HiGHS over the promising options alone: a better plan, soon.
@@ -43,8 +43,10 @@ _NEEDS = 0.8
 _COLUMNS = "iegopt.solvers.exact.columns:run_columns"
 _PRICES_SHARE, _TABU_SHARE, _COLUMNS_SHARE, _CORE_SHARE, _TABU_MOST = 0.05, 0.15, 0.8, 0.25, 2.0
 """Parts of the time left for each step but the last, and seconds of tabu search at most."""
-_FEW = 10
-"""Stages per device up to which columns pay; with more of them they converge late, and HiGHS alone does better."""
+_FEW, _MORE, _OPEN, _MANY = 10, 20, 0.9, 1000
+"""Stages per device up to which columns pay; and up to which they do where prices and plan leave this part of the
+options open, and more than so many: with more stages they converge late, and HiGHS alone does better where it has few
+options to branch on."""
 _CORE = 3.0
 """Promising options per stage, in the mean."""
 _LATE = 0.05
@@ -70,7 +72,7 @@ def solve_separable(problem: Problem, params: Params, hint: Ints | None, clock: 
     best.raise_bound(next_value(problem, prices.bound), _PRICES_PROOF)
     steps = [_tabu(problem, prices, best, params, clock)]
     if not _closed(best):
-        steps.append(_columns(problem, best, params, clock))
+        steps.append(_columns(problem, prices, best, params, clock))
     core = _promising(problem, prices, best)
     if not _closed(best) and int(core.sum()) < int(_survivors(problem, prices, best).sum()):
         steps.append(_engine(problem, core, best, params, clock, _CORE_SHARE, whole=False))
@@ -120,7 +122,7 @@ def _tabu(problem: Problem, prices: CapacityPrices, best: Incumbent, params: Par
     if reason is not None or _closed(best):
         return f"no tabu search: {reason or 'the plan is optimal'}"
     known = None if best.choice is None or best.objective is None else (best.objective, best.choice)
-    search = TabuSearch(problem, mask, known, params.seed, params.check, params.report, prices.price)
+    search = TabuSearch(problem, mask, known, params.seed, params.check, params.report, prices.price, prices.marginals)
     share = _TABU_SHARE if clock.left > _NEEDS else 1.0
     search.run(clock.slice(min(share * clock.left, _TABU_MOST)), best.bound)
     if search.best is not None:
@@ -128,12 +130,14 @@ def _tabu(problem: Problem, prices: CapacityPrices, best: Incumbent, params: Par
     return f"{search.steps} steps of tabu search over {int(mask.sum())} options"
 
 
-def _columns(problem: Problem, best: Incumbent, params: Params, clock: Clock) -> str:
+def _columns(problem: Problem, prices: CapacityPrices, best: Incumbent, params: Params, clock: Clock) -> str:
     """Bound and plans by columns."""
     if clock.left < _NEEDS:
         return "no time left for columns"
-    if problem.V > _FEW * problem.topology.D:
-        return f"no columns: more than {_FEW} stages per device"
+    left = int(_survivors(problem, prices, best).sum())
+    most = _MORE if left > max(_MANY, _OPEN * int(problem.allowed.sum())) else _FEW
+    if most * problem.topology.D < problem.V:
+        return f"no columns: {problem.V / problem.topology.D:.1f} stages per device, {left} options open"
     limit = _COLUMNS_SHARE * clock.left
     grace = _LATE * limit
     try:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
+from collections.abc import Iterable
 
 import numpy as np
 import pytest
@@ -15,6 +17,7 @@ from iegopt.solvers.brute import Brute
 from iegopt.solvers.clock import Clock
 from iegopt.solvers.evaluate import feasible, objective
 from iegopt.solvers.exact.pair_search import PairSearch, dense_reason, unpaired
+from iegopt.solvers.exact.pair_trees import heaviest_trees, root_costs
 from iegopt.solvers.result import Params, Status
 from tests.conftest import shared_dir
 from tests.solvers.random_problems import random_problem
@@ -42,6 +45,32 @@ def test_answers_are_those_of_brute_force(seed: int) -> None:
     if search.plan is not None:
         assert feasible(problem, search.plan)
         assert objective(problem, search.plan) == search.value
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_tree_costs_what_its_pairs_do_and_no_more_than_all_pairs(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    V, K = 6, 3
+    pairs = np.zeros((V, K, V, K), dtype=np.int64)
+    for u, v in itertools.combinations(range(V), 2):
+        pairs[u, :, v] = rng.integers(0, 9, (K, K)) * (rng.random() < 0.6)
+        pairs[v, :, u] = pairs[u, :, v].T
+    for depth, tree in enumerate(heaviest_trees(pairs)[:-1]):
+        stages = range(depth + 1, V)
+        assert sorted(stage for stage, _ in tree) == list(stages)[1:]
+        cost = rng.integers(-5, 20, (4, len(stages), K))
+        found = root_costs(cost, pairs, tree)
+        plans = np.array(list(itertools.product(range(K), repeat=len(stages))))
+        alone = cost[:, np.arange(len(stages)), plans].sum(axis=2)
+
+        def together(edges: Iterable[tuple[int, int]], plans: np.ndarray = plans, first: int = depth + 1) -> np.ndarray:
+            return sum(pairs[u, plans[:, u - first], v, plans[:, v - first]] for u, v in edges)
+
+        for option in range(K):
+            own = plans[:, 0] == option
+            assert np.array_equal(found[:, option], (alone + together(tree))[:, own].min(axis=1))
+            every = together(itertools.combinations(stages, 2))
+            assert (found[:, option] <= (alone + every)[:, own].min(axis=1)).all()
 
 
 @pytest.mark.parametrize("seed", [seed for seed in range(30) if fillable(dense(seed, memory="slack"))])

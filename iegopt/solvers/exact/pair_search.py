@@ -10,7 +10,8 @@ plan is
 
     Σ fixed costs' and pairs' + Σ_v min over the options that still fit of [ cost'(o) + pairs' with what is fixed ]
 
-at O(options) for every child, in one array operation for all. Costs are moved by whole ticks, so bounds are exact.
+at O(options) for every child, in one array operation for all. What is left then counts the pairs of a tree of the open
+stages too (``pair_trees.py``). Costs are moved by whole ticks, so bounds are exact.
 
 Sources: Larrosa, Meseguer, Schiex, Maintaining reversible DAC for Max-CSP, AIJ 107 (1999), for the bound; Kovalevsky,
 Koval, and Werner, A linear programming approach to max-sum problem: a review, IEEE PAMI 29 (2007), for the diffusion.
@@ -30,6 +31,7 @@ from iegopt.solvers.clock import Clock, pressure
 from iegopt.solvers.exact.best_plan import BestPlan
 from iegopt.solvers.exact.candidates import above_any_plan
 from iegopt.solvers.exact.messages import UNREACHABLE
+from iegopt.solvers.exact.pair_trees import LEAST_OPEN, heaviest_trees, root_costs
 from iegopt.solvers.result import Report, unheard
 from iegopt.solvers.search.tables import untabled
 
@@ -50,6 +52,8 @@ _TRIAL, _GETS_ON, _SHARE = 0.15, 1e-3, 0.95
 the part of the time left that it then gets."""
 _FAR = 1 << 58
 """Cost of what is not an option; sums of a few stay inside int64."""
+_FARTHEST = _FAR >> 5
+"""What it counts in a tree, so that the sum over all stages does."""
 
 
 def unpaired(problem: Problem, mask: Bools) -> str | None:
@@ -125,7 +129,9 @@ class PairSearch(BestPlan):
         order = _heaviest_first(pairs)
         self._order = order
         self._need, self._device, self._option = self._need[order], self._device[order], self._option[order]
-        self._pairs = pairs[np.ix_(order, order)].transpose(0, 2, 1, 3).reshape(V, K, V * K)
+        self._between = np.ascontiguousarray(pairs[np.ix_(order, order)].transpose(0, 2, 1, 3))
+        self._pairs = self._between.reshape(V, K, V * K)
+        self._trees = heaviest_trees(self._between)
         self._shape = V, K
         self._stack = [_Block(
             np.zeros(1, dtype=np.int64), cost[order].reshape(1, -1), small.capacity[None].copy(),
@@ -163,8 +169,12 @@ class PairSearch(BestPlan):
         free = block.free[row]
         free[np.arange(len(row)), device[pick]] -= need[pick]
         fits = free[:, self._device[depth + 1 :]] >= self._need[depth + 1 :]
-        bound = paid + self._least + _least_of(np.where(fits, cost.reshape(fits.shape), _FAR))
+        fitting = np.where(fits, cost.reshape(fits.shape), _FAR)
+        bound = paid + self._least + _least_of(fitting)
         alive = np.flatnonzero(bound < self._limit)
+        if V - depth > LEAST_OPEN:
+            bound[alive] = self._close(depth, paid[alive], fitting[alive], cost, alive)
+            alive = alive[bound[alive] < self._limit]
         alive = alive[np.argsort(bound[alive], kind="stable")]
         chosen = np.concatenate([block.chosen[row], pick[:, None]], axis=1)
         if depth + 1 == V:
@@ -175,6 +185,20 @@ class PairSearch(BestPlan):
         if alive.size:
             part = (block.part / np.maximum(children, 1))[row[alive]]
             self._stack.append(_Block(paid[alive], cost[alive], free[alive], chosen[alive], part))
+
+    def _close(self, depth: int, paid: Ints, fitting: Ints, cost: Ints, rows: Ints) -> Ints:
+        """(n,) bounds by a tree; options of the next stage that it excludes are no longer any in ``cost`` of the rows.
+
+        Parameters
+        ----------
+        fitting (n, open, K)
+            Costs of what fits.
+        """
+        tree = root_costs(np.minimum(fitting, _FARTHEST), self._between, self._trees[depth])
+        bound = (paid + self._least)[:, None] + tree
+        row, option = np.nonzero(bound >= self._limit)
+        cost[rows[row], option] = _FAR
+        return np.asarray(bound.min(axis=1))
 
     @property
     def _limit(self) -> int:

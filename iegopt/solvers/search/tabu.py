@@ -73,9 +73,11 @@ class TabuSearch:
     mask (O,)
         Options that take part, at least one of every stage.
     best
-        (objective, plan) to start from, or ``None`` for the cheapest options.
+        (objective, plan) to start from, or ``None`` for the options of least ``guide``.
     worth (D,)
         What the memory of every device is worth, in any unit: overload of devices weighs in proportion.
+    guide (O,)
+        Of every stage's options the least is the one to start from; costs, where it is not given.
 
     Attributes
     ----------
@@ -99,6 +101,7 @@ class TabuSearch:
         check: bool = False,
         report: Report = unheard,
         worth: Floats | None = None,
+        guide: Ints | None = None,
     ) -> None:
         reason = tabu_reason(problem, mask)
         if reason is not None:
@@ -114,10 +117,11 @@ class TabuSearch:
         self._home: tuple[int, Ints] | None = None
         self._home_from = 0
         self._run_of = 0
-        V, ptr, cost = self._small.V, self._small.options.ptr, self._small.options.cost
+        V, ptr = self._small.V, self._small.options.ptr
+        least = self._small.options.cost if guide is None else guide[self._kept]
         sparse = 0 < self._small.E <= _SPARSE * V
         self._tenures = (V // 4 + 3, V // 2 + 8) if sparse else _TENURE
-        self._tables.start(np.array([ptr[v] + cost[ptr[v] : ptr[v + 1]].argmin() for v in range(V)], dtype=np.int64))
+        self._tables.start(np.array([ptr[v] + least[ptr[v] : ptr[v + 1]].argmin() for v in range(V)], dtype=np.int64))
         self._price = self._first_price = self._typical_price()
         if best is not None:
             self._tables.start(self._from_whole(best[1]))
