@@ -176,7 +176,7 @@ class Problem:
         """Whether anything but a limit depends on when stages run."""
         return self.makespan_weight > 0 or self.no_overlap or self.peak_memory
 
-    @property
+    @cached_property
     def makespan_millionths(self) -> int:
         return round(self.makespan_weight * 10**6)
 

@@ -222,10 +222,19 @@ def test_openings_of_the_compiled_walk_are_those_of_the_paper() -> None:
     assert core is not None
     price, _ = scheduled(published_example())
     walk = Walk(price, [1.0] * 10, random.Random(0))
-    priorities, pins = np.empty((8, 10)), np.empty((8, 10), dtype=np.int64)
+    priorities, pins = np.empty((10, 10)), np.empty((10, 10), dtype=np.int64)
     core.openings(walk._layout, 3, walk._ranks, priorities, pins)
     mean = mean_ranks(price)
     assert priorities[1] == pytest.approx(mean.up)
+    # Three links join two sites and three a site with itself, so that half of every transfer counts.
+    own = [sum(row) / 3 for row in WORK]
+    up, down = [0.0] * 10, [0.0] * 10
+    for v in range(10):
+        down[v] = max((down[u] + own[u] + size / 2 for (u, w), size in MOVED.items() if w == v), default=0.0)
+    for v in reversed(range(10)):
+        up[v] = own[v] + max((size / 2 + up[w] for (u, w), size in MOVED.items() if u == v), default=0.0)
+    assert priorities[8] / SECOND == pytest.approx(up)
+    assert priorities[9] / SECOND == pytest.approx(np.add(up, down))
     assert priorities[7] == pytest.approx([-x for x in mean.down])
     assert np.sum(WORK, axis=0).tolist() == [127, 130, 143]
     assert (pins[2] - 3 * np.arange(10)).tolist() == [0] * 10

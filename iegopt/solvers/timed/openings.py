@@ -3,7 +3,9 @@
 None of them is the best everywhere, and all together take less time than to find out which is. In their order: the
 given ranks; upward ranks (HEFT of Topcuoglu, Hariri, Wu 2002); all stages on one site; path lengths with the critical
 path on one site (CPOP, there too); stages as they come, the shortest first, the longest first (MCT, MinMin and MaxMin
-of Braun et al. 2001); the earliest first.
+of Braun et al. 2001); the earliest first; upward ranks and path lengths once more, with the link of a site to itself,
+which costs nothing, among those of which transfers take the mean: how likely it is that two stages share a site is
+open, and either may make the better plan.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ Floats = npt.NDArray[np.float64]
 Layout = tuple[Ints, Ints, Ints, Ints, Ints, Ints, Ints, Ints, Ints, Ints, Ints, Ints]
 """As in ``kernels``."""
 
-OPENINGS = 8
+OPENINGS = 10
 
 
 @part
@@ -43,8 +45,8 @@ def _mean_transfers(layout: Layout, sites: int) -> Floats:
 
 
 @part
-def _mean_ranks(layout: Layout, sites: int, order: Ints, up: Floats, down: Floats) -> None:
-    """Longest paths over mean times and transfers, to the end with the stage itself and from the start without it.
+def _mean_ranks(layout: Layout, moved: Floats, order: Ints, up: Floats, down: Floats) -> None:
+    """Longest paths over mean times and transfers (E,), to the end with the stage itself and from the start without it.
 
     ``order`` receives the stages, predecessors first.
     """
@@ -52,7 +54,6 @@ def _mean_ranks(layout: Layout, sites: int, order: Ints, up: Floats, down: Float
         layout[0], layout[3], layout[5], layout[6], layout[7], layout[8], layout[9],
     )  # fmt: skip
     V = len(ptr) - 1
-    moved = _mean_transfers(layout, sites)
     missing = np.empty(V, dtype=np.int64)
     last = 0
     for v in range(V):
@@ -117,8 +118,13 @@ def openings(layout: Layout, sites: int, ranks: Floats, priorities: Floats, pins
     ptr, time = layout[0], layout[3]
     V = len(ptr) - 1
     order, up, down = np.empty(V, dtype=np.int64), np.empty(V), np.empty(V)
-    _mean_ranks(layout, sites, order, up, down)
+    moved = _mean_transfers(layout, sites)
     pins[:] = -1
+    _mean_ranks(layout, moved * (sites - 1) / (sites + 1), order, up, down)
+    _on_one_site(layout, sites, up + down >= (up + down).max() * (1 - 1e-9), pins[9])
+    priorities[8] = up
+    priorities[9] = up + down
+    _mean_ranks(layout, moved, order, up, down)
     _on_one_site(layout, sites, up >= 0.0, pins[2])
     _on_one_site(layout, sites, up + down >= (up + down).max() * (1 - 1e-9), pins[3])
     for i in range(V):

@@ -26,9 +26,10 @@ _LINK_SECONDS = 1e-8
 """Seconds that one of them takes, as measured on one core of a server."""
 _FEW_LINKS, _LAYOUT_SHARE = 50_000, 0.3
 """How many take less time than one plan by other means, and the share of the time left that more of them may take."""
-_CHUNK_SHARE, _CHUNK_MOST = 0.1, 0.005
-"""Share of the time left, and seconds at most, between two looks at the clock."""
-_OPENINGS = 8
+_CHUNK_SHARE, _CHUNK_LEAST, _CHUNK_MOST = 0.1, 3e-5, 0.005
+"""Share of the time left, and seconds at least and at most, between two looks at the clock: a look takes as long as a
+few plans."""
+_OPENINGS = 10
 """As in ``openings``, which only a process with numba can import."""
 _OPENING_SHARE, _OPENINGS_NEED = 0.5, 4e-5
 """Part of the time left that openings may take, and seconds of them beside their plans."""
@@ -100,7 +101,8 @@ class Walk:
 
     def _chunk(self, clock: Clock, each: float) -> int:
         """Steps of so many seconds until the next look at the clock."""
-        return max(1, int(min(_CHUNK_SHARE * clock.left, _CHUNK_MOST) / each))
+        left = clock.left
+        return max(1, int(min(max(_CHUNK_SHARE * left, min(left, _CHUNK_LEAST)), _CHUNK_MOST) / each))
 
     def _open(self, clock: Clock) -> int:
         """The given ranks, and the other openings where there is time; how many plans that makes."""
