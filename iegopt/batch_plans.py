@@ -112,13 +112,17 @@ class InstanceUse:
 
 @dataclass(frozen=True)
 class TenantUse:
-    """A tenant's requests (running and placed) and dominant share, and whether it had more to place."""
+    """A tenant at a priority: requests (running and placed), its shares of all instances' memory and time and the
+    larger of them, how many are held, and what those placed are worth. A quota counts the shares of all priorities."""
 
     id: str
     priority: int
     requests: int
+    memory_share: float
+    time_share: float
     dominant_share: float
     waiting: int
+    utility: float
 
 
 @dataclass(frozen=True)

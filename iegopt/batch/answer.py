@@ -205,11 +205,15 @@ def _instances(model: BatchModel, placement: Placement, outcome: Outcome) -> Ite
 
 def _tenants(model: BatchModel, outcome: Outcome) -> Iterator[TenantUse]:
     """Tenants by priority that hold something or wait."""
-    shares = outcome.tenants
+    shares, T = outcome.tenants, model.T
+    memory = shares.memory / max(1.0, float(model.instances.free.sum()))
+    time = shares.time / max(1, model.J)
+    cell = np.searchsorted(outcome.levels, model.queue.priority) * T + model.queue.tenant
+    worth = np.bincount(cell, outcome.utility, len(outcome.levels) * T).reshape(-1, T)
     for level, priority in enumerate(outcome.levels.tolist()):
         for t, name in enumerate(model.tenants):
             if shares.requests[level, t] or shares.waiting[level, t]:
                 yield TenantUse(
-                    name, priority, int(shares.requests[level, t]), float(shares.dominant[level, t]),
-                    int(shares.waiting[level, t]),
+                    name, priority, int(shares.requests[level, t]), float(memory[level, t]), float(time[level, t]),
+                    float(shares.dominant[level, t]), int(shares.waiting[level, t]), float(worth[level, t]),
                 )  # fmt: skip

@@ -123,12 +123,15 @@ def instances(plan: BatchPlan) -> Rows:
 
 
 def tenants(plan: BatchPlan) -> Rows:
-    """Per tenant and priority: requests, dominant share, whether more waits."""
+    """Per tenant and priority: requests, shares of memory and time, whether more waits, and what is placed is worth."""
     cells = [
-        (use.id, f"P{use.priority}", f"{use.requests:,}", percent(use.dominant_share), f"{use.waiting:,}")
+        (
+            use.id, f"P{use.priority}", f"{use.requests:,}", percent(use.memory_share), percent(use.time_share),
+            f"{use.waiting:,}", f"{use.utility:.4g}",
+        )
         for use in plan.tenants
-    ]
-    heads = ("tenant", "priority", "running and placed|", "dominant share|", "still waiting|")
+    ]  # fmt: skip
+    heads = ("tenant", "priority", "running and placed|", "of memory|", "of time|", "still waiting|", "utility|")
     return Rows("Tenants", heads, tuple(cells))
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from iegopt.batch_plans import BatchPlan
 from iegopt.spec.batch_policy import BatchPolicy
 from iegopt.spec.snapshot import SnapshotSpec
+from iegopt.verify.batch_claims import worth
 from iegopt.verify.consequences import Consequences
 from iegopt.verify.report import Violation
 
@@ -18,16 +19,20 @@ _ROUNDING = 1e-8
 
 @dataclass
 class Holding:
-    """Of a tenant at a priority: requests, bytes, seconds per second, how many are placed and how many held."""
+    """Of a tenant at a priority: requests, bytes, seconds per second, how many are placed and held, and their worth."""
 
     requests: int = 0
     memory: float = 0.0
     time: float = 0.0
     placed: int = 0
     waiting: int = field(default=0)
+    utility: float = 0.0
+
+    def shares(self, memory: float, instances: int) -> tuple[float, float]:
+        return self.memory / memory if memory > 0 else 0.0, self.time / max(1, instances)
 
     def dominant(self, memory: float, instances: int) -> float:
-        return max(self.memory / memory if memory > 0 else 0.0, self.time / max(1, instances))
+        return max(self.shares(memory, instances))
 
 
 def holdings_of(plan: BatchPlan, found: Consequences, policy: BatchPolicy) -> dict[tuple[int, str], Holding]:
@@ -37,6 +42,7 @@ def holdings_of(plan: BatchPlan, found: Consequences, policy: BatchPolicy) -> di
         mine = held.setdefault((one.request.priority, one.request.tenant), Holding())
         mine.requests += 1
         mine.placed += 1
+        mine.utility += worth(one, found)
         mine.memory += one.request.kv_full + (one.request.kv_prompt if one.p is not one.q else 0)
         mine.time += one.work / policy.window
         if one.request.output and one.pace > 0.0:
@@ -85,11 +91,14 @@ def check_tenants(
         if use is None:
             yield Violation("claim", where, "not stated", "what it holds")
             continue
-        share = mine_here.dominant(memory, instances)
+        of_memory, of_time = mine_here.shares(memory, instances)
         for what, claimed, true in (
             ("requests", use.requests, mine_here.requests),
             ("waiting", use.waiting, mine_here.waiting),
-            ("dominant share", use.dominant_share, share),
+            ("memory share", use.memory_share, of_memory),
+            ("time share", use.time_share, of_time),
+            ("dominant share", use.dominant_share, max(of_memory, of_time)),
+            ("utility", use.utility, mine_here.utility),
         ):
             if abs(claimed - true) > _ROUNDING * max(1.0, abs(true)):
                 yield Violation("claim", f"{what} of {where}", claimed, true)

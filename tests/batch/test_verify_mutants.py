@@ -214,7 +214,14 @@ def test_a_bound_below_the_objective_and_a_proof_there_is_none_of() -> None:
 def test_tenants_that_are_misstated() -> None:
     first = GOOD.tenants[0]
     where = f"tenant {first.id} at {first.priority}"
-    for field, change in (("requests", 1), ("waiting", 1), ("dominant_share", 1e-6)):
+    for field, change in (
+        ("requests", 1),
+        ("waiting", 1),
+        ("memory_share", 1e-6),
+        ("time_share", 1e-6),
+        ("dominant_share", 1e-6),
+        ("utility", 1e-6),
+    ):
         changed = replace(first, **{field: getattr(first, field) + change})
         words = f"{field.replace('_', ' ')} of {where}"
         assert found(replace(GOOD, tenants=(changed, *GOOD.tenants[1:]))) == {("claim", words)}

@@ -68,6 +68,9 @@ def make_queue_plan(held: int = 1) -> BatchPlan:
             InstanceUse("a-0", 0.2, 0.25, 0.0, 4.2, 2_000_000_000, 145_000_000_000, 1),
             InstanceUse("a-1", None, 0.0, 0.0, 0.0, 0, 145_000_000_000, 0),
         ),
-        tenants=(TenantUse("chat", 0, 3, 0.024, 0), TenantUse("labels", 2, 3, 0.22, held)),
+        tenants=(
+            TenantUse("chat", 0, 3, 0.024, 0.02, 0.024, 0, 2.0),
+            TenantUse("labels", 2, 3, 0.07, 0.22, 0.22, held, 1.2),
+        ),
         warnings=("instance gone is lost",),
     )
