@@ -69,8 +69,6 @@ class _Layer(CacheLayerMixin):  # type: ignore[misc]
     def get_max_length(self) -> int:
         return int(self.keys.shape[-2])
 
-    get_max_cache_shape = get_max_length  # as transformers called it before
-
     def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
         return self.length + query_length, 0
 

