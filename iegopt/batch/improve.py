@@ -151,12 +151,16 @@ class _Room:
         return False
 
     def _quickest(self, i: int) -> list[int]:
-        """Instances on which the prefill ends first if nothing else is there but what may not move."""
-        at = self.model.instances
+        """Instances on which the prefill is in time if nothing else is there but what may not move, those first from
+        which least of its priority must; then those on which it ends soonest."""
+        at, queue, running = self.model.instances, self.model.plain, self.model.running
+        level, by = queue["priority"][i], min(queue["prefill_by"][i], queue["e2e"][i])
         j = np.flatnonzero(at.open & at.prefills)
-        free = self.moving.free(int(self.model.queue.priority[i]))
-        alone = self.scout.work[i][at.kind[j]] / np.maximum(1e-12, free[j])
-        return [int(n) for n in j[np.argsort(alone, kind="stable")][: 2 * PLACES]]
+        alone = self.scout.reaches.least[i][at.kind[j]] / np.maximum(1e-12, self.moving.free(level)[j])
+        hurts = (running.priority == level) & (self.board.plan.action == KEEP)
+        there = np.bincount(running.decode, hurts, self.model.J)
+        turn = np.lexsort((alone, there[j]))
+        return [int(n) for n in j[turn[alone[turn] <= by]][: 2 * PLACES]]
 
     def _instances(self, i: int) -> list[int]:
         """Instances that run the request, those where its prefill is quickest first, of a kind the least loaded."""

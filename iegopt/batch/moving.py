@@ -19,6 +19,8 @@ Bools = npt.NDArray[np.bool_]
 
 TRIED = 2
 """Instances tried for each."""
+EASY = 0.1
+"""Part of its time that is free where one more decode is hardly felt."""
 
 
 class Moving:
@@ -65,15 +67,16 @@ class Moving:
         return np.asarray((self.model.running.priority >= level) & self.model.policy.migration)
 
     def moved(self, board: Board, r: int, j: int) -> bool:
-        """Move a running decode from ``j`` to an instance of its family that decodes and has most time; whether
-        one takes it."""
+        """Move a running decode from ``j`` to one of its family that decodes, has time, and of these does most other
+        work; whether one takes it."""
         model, running = self.model, self.model.running
         if not model.policy.migration or running.is_prefill[r]:
             return False
         takes = self._takes[int(self._family[j])]
         takes = takes[(takes != j) & (board.memory[takes] >= running.kv_there[r])]
         spare = (board.slack[takes] / np.maximum(board.grid, 1e-3)).min(axis=1, initial=np.inf)
-        turn = np.lexsort((-spare, np.isinf(board.tau[takes])))  # one that decodes nothing prefills the better for it
+        # One that decodes nothing, or has most of its time, is worth more to who needs it alone.
+        turn = np.lexsort((-spare, -model.instances.other[takes], spare < EASY, np.isinf(board.tau[takes])))
         return any(self._take(board, r, j, to) for to in takes[turn][:TRIED].tolist())
 
     def _take(self, board: Board, r: int, j: int, to: int) -> bool:

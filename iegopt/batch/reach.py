@@ -65,14 +65,20 @@ class Reach:
 
 
 class Reaches:
-    """The reach of every request of a model."""
+    """The reach of every request of a model.
+
+    Attributes
+    ----------
+    least (N, K)
+        Seconds of its prefill on each kind with the most reuse that there could be.
+    """
 
     def __init__(self, model: BatchModel) -> None:
         self.model = model
         rows, group = np.unique(model.prefill.runs, axis=0, return_inverse=True)
         self._group = group.reshape(-1).tolist()
         self._reaches = [self._reach(row) for row in rows]
-        self._work = least_work(model, np.arange(model.K)).T
+        self.least = least_work(model, np.arange(model.K)).T
         self._paces = model.paces.tolist()
         self._step = np.maximum(model.queue.step_compute, model.queue.step_read)
 
@@ -93,7 +99,7 @@ class Reaches:
         if not len(j):
             return reach
         at = min(bisect_left(board.deadlines, queue["prefill_by"][i]), len(board.deadlines) - 1)
-        work = self._work[i][reach.kind]
+        work = self.least[i][reach.kind]
         fits = reach.prefills & (work <= board.slack[j, at])
         if not fits.any():
             return reach.of(np.zeros(0, dtype=np.int64))

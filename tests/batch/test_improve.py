@@ -7,7 +7,7 @@ from iegopt.batch.construct import plain_prices
 from iegopt.batch.improve import hasten, make_room
 from iegopt.batch.levels import Search
 from iegopt.batch.model import BatchModel
-from iegopt.batch.placement import MIGRATE
+from iegopt.batch.placement import KEEP, MIGRATE
 from iegopt.batch.scout import Scout
 from iegopt.solvers.clock import Clock
 
@@ -88,3 +88,13 @@ def test_who_is_planned_where_it_was_decodes_faster_there_before_it_goes_elsewhe
     search.run()
     assert (search.best.prefill.tolist(), search.best.decode.tolist()) == ([0], [0])
     assert search.best.pace.tolist()[0] == 0
+
+
+def test_an_instance_is_cleared_from_which_none_of_its_own_priority_must_move() -> None:
+    tight = queued("tight", 4000, 1, priority=1, sla={"ttft": 1.05 * prefill_seconds(4000)})
+    running = [decodes(f"r{n}", f"i{n}", 500, 100, priority=1 + n, sla={"itl": 0.05}) for n in range(2)]
+    model = build([instance(0), instance(1), instance(2, utilization=0.5)], [tight], running, policy=POLICY)
+    board, scout = Board(model), Scout(model)
+    assert make_room(board, scout, [0], plain_prices(model, board), Clock(60.0), 10) == 1
+    assert board.plan.prefill.tolist() == [1]
+    assert board.plan.action.tolist() == [KEEP, MIGRATE]
