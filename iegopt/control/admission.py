@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 from typing import Any
 
 from iegopt.control import ending, planning
@@ -9,6 +10,7 @@ from iegopt.control.core import Core
 from iegopt.control.growth import initial_graph
 from iegopt.control.messages import Acknowledged, Answer, Cancelled, Discard, Submitted
 from iegopt.control.request_run import RequestRun
+from iegopt.control.stage_run import StageRun
 from iegopt.control.states import State
 from iegopt.errors import InputError, SpecError
 from iegopt.spec.explain_error import nearest, validate
@@ -46,6 +48,7 @@ def submit(core: Core, event: Submitted) -> None:
         ending.refuse(core, event.request_id, str(error))
         return
     core.runs[run.id], core.queued[run.id] = run, None
+    heapq.heappush(core.next_up, (run.priority, run.number, run.id))
     run.note(core.now, "is submitted")
     core.timers.set(("timeout", run.id), core.now + run.request.dag_constraints.termination_policy.timeout)
     core.settle = True
@@ -117,21 +120,22 @@ def _needs_prompt(request: RequestSpec) -> bool:
 
 def admit(core: Core) -> None:
     """Begin requests that wait, as long as there is room: by priority, then as they came."""
-    room = core.policy.max_in_flight - len(core.flying)
-    if room <= 0 or not core.queued:
-        return
-    for run in sorted((core.runs[name] for name in core.queued), key=lambda run: (run.priority, run.number))[:room]:
+    while core.queued and len(core.flying) < core.policy.max_in_flight:
+        _, number, name = heapq.heappop(core.next_up)
+        run = core.runs.get(name)
+        if run is None or run.number != number or name not in core.queued:
+            continue
         del core.queued[run.id]
         core.flying[run.id], run.admitted = None, True
         planning.want_plan(core, run, "the request begins")
         begin_ready(core, run)
 
 
-def begin_ready(core: Core, run: RequestRun) -> None:
-    """Stages all of whose predecessors have completed become ready."""
+def begin_ready(core: Core, run: RequestRun, after: StageRun | None = None) -> None:
+    """Stages all of whose predecessors have completed become ready, where one is given those after it."""
     if run.ending is not None or not run.admitted:
         return
-    for stage in run.stages.values():
+    for stage in run.stages.values() if after is None else run.following(after.id):
         if stage.state is State.INIT and run.is_ready(stage):
             stage.step(State.READY, core.now)
             core.wait(run, stage)

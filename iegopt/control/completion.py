@@ -8,13 +8,13 @@ from iegopt.control.core import Core
 from iegopt.control.failing import fails
 from iegopt.control.growth import Growth, grow, initial_graph, recounted
 from iegopt.control.kv_book import Holding
-from iegopt.control.messages import AttemptKey, Finished, Release
+from iegopt.control.messages import Finished, Release
 from iegopt.control.progress import emit, running
 from iegopt.control.request_run import RequestRun
 from iegopt.control.results import Decoded, HeldKv, Prefilled, Read, Result, Tokenized, read_result
 from iegopt.control.stage_run import StageRun
 from iegopt.control.states import State
-from iegopt.control.work import kv_id, sequence_before
+from iegopt.control.work import kv_id, sequence_before, speaker_before
 from iegopt.errors import InputError, LimitError, SpecError
 from iegopt.spec.stage import StageKind
 
@@ -25,10 +25,11 @@ _MOVES_KV = (StageKind.KV_STORE, StageKind.KV_LOAD, StageKind.KV_MIGRATE)
 
 def finished(core: Core, event: Finished) -> None:
     """A worker has finished a stage."""
-    found = core.attempt(AttemptKey(event.request_id, event.stage, event.attempt), event.worker)
+    found = core.attempt(event, event.worker)
     if found is None:
         return
     run, stage = found
+    graph = run.graph
     running(core, run, stage)
     try:
         result = read_result(stage.kind, event.result, f"result of {stage.id} from {event.worker}")
@@ -36,7 +37,7 @@ def finished(core: Core, event: Finished) -> None:
     except SpecError as error:
         fails(core, run, stage, "error", str(error), transient=True)
         return
-    stage.result = result
+    stage.result, stage.speaker = result, speaker_before(run, stage)
     kv = _kv_of(result)
     if kv is not None:
         _book_kv(core, run, stage, kv)
@@ -52,19 +53,18 @@ def finished(core: Core, event: Finished) -> None:
     elif kv is not None:
         stage.sequence = sequence_before(run, stage)
     _release_input(core, run, stage)
-    begin_ready(core, run)
+    begin_ready(core, run, after=stage if run.graph is graph else None)
     ending.finish_if_done(core, run)
 
 
 def _check(run: RequestRun, stage: StageRun, result: Result) -> None:
     """Refuse a result that contradicts what is known: tokens once streamed are final."""
-    source = f"result of {stage.id}"
     if isinstance(result, Decoded) and result.tokens[: len(stage.emitted)] != stage.emitted:
-        raise SpecError(source, "tokens", "they do not begin with those that were streamed")
+        raise SpecError(f"result of {stage.id}", "tokens", "they do not begin with those that were streamed")
     if isinstance(result, Decoded) and not result.text.startswith(stage.text):
-        raise SpecError(source, "text", "it does not begin with what was streamed")
+        raise SpecError(f"result of {stage.id}", "text", "it does not begin with what was streamed")
     if isinstance(result, Tokenized) and not result.tokens:
-        raise SpecError(source, "tokens", "there are none: expected at least 1")
+        raise SpecError(f"result of {stage.id}", "tokens", "there are none: expected at least 1")
 
 
 def _kv_of(result: Result) -> HeldKv | None:

@@ -110,7 +110,7 @@ def _wake(core: Core) -> None:
 
 
 def _retry(core: Core, run: RequestRun, stage: StageRun) -> None:
-    core.settle = True
+    core.look_at(run, stage)
 
 
 _HANDLERS: dict[type[Event], Callable[[Core, Any], None]] = {

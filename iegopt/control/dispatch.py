@@ -6,8 +6,9 @@ from typing import Any
 
 from iegopt.control import admission, ending, planning, preemption, recovering
 from iegopt.control.core import Core
+from iegopt.control.line import Urgency, Waiting
 from iegopt.control.messages import Dismiss, Release, Reserve, Start
-from iegopt.control.pool import Worker, role_of
+from iegopt.control.pool import Place, Worker, role_of
 from iegopt.control.request_run import RequestRun
 from iegopt.control.stage_run import PlannedStage, StageRun
 from iegopt.control.states import State
@@ -32,31 +33,51 @@ def settle(core: Core) -> None:
 
 def _start_waiting(core: Core) -> None:
     """Give waiting stages to workers, the most urgent first; where a device is full, make room for them."""
-    queue = [(core.runs[r], core.runs[r].stages[s]) for r, s in core.waiting]
-    short: dict[tuple[str, str], int] = {}
-    shut: set[tuple[str, str]] = set()
-    for run, stage in sorted(queue, key=urgency):
-        place = _place(core, run, stage) if stage.waits_for_worker else None
-        if place is None:
+    line = core.line
+    while line.fresh or line.stirred:
+        fresh, line.fresh = line.fresh, {}
+        for who in fresh:
+            _stand_in_line(core, who)
+        stirred, line.stirred = line.stirred, {}
+        for place in stirred:
+            _serve(core, place)
+
+
+def _stand_in_line(core: Core, who: Waiting) -> None:
+    """Join the line of the place that the plan gives; without one a new plan brings the stage here again."""
+    run = core.runs[who[0]]
+    stage = run.stages[who[1]]
+    planned = _place(core, run, stage)
+    if planned is not None:
+        core.line.stand(who, (planned.device, role_of(stage.kind)), urgency(run, stage))
+
+
+def _serve(core: Core, place: Place) -> None:
+    """Start who stands in the line of a place, as far as there are slots."""
+    short: list[tuple[Urgency, Waiting]] = []
+    shut = False
+    while not shut and (entry := core.line.first(place)) is not None:
+        request_id, name = entry[1]
+        run = core.runs[request_id]
+        stage = run.stages[name]
+        planned = _place(core, run, stage)
+        if planned is None:
             continue
-        role = role_of(stage.kind)
-        if (place.device, role) in shut:  # full, and nobody gives way to the more urgent either
-            continue
-        worker = core.pool.best(place.device, role, stage.target)
+        worker = core.pool.best(*place, stage.target)
         if worker is not None:
-            _start(core, run, stage, worker, place)
-        elif not core.pool.serves(place.device, role):
-            planning.want_plan(core, run, f"{place.device} has no {role} worker for {stage.id}")
+            _start(core, run, stage, worker, planned)
+        elif not core.pool.serves(*place):
+            device, role = place
+            planning.want_plan(core, run, f"{device} has no {role} worker for {stage.id}")
             stage.waits_for_plan = run.generation + 1
         else:
-            short[place.device, role] = short.get((place.device, role), 0) + 1
-            if not preemption.make_slot(core, run, place.device, role, short[place.device, role]):
-                shut.add((place.device, role))
+            short.append(entry)
+            shut = not preemption.make_slot(core, run, *place, len(short))
+    for entry in short:
+        core.line.back(place, entry)
 
 
-def urgency(entry: tuple[RequestRun, StageRun]) -> tuple[int, bool, float, int, str]:
-    """Priority first, then who was preempted, then who waits longest."""
-    run, stage = entry
+def urgency(run: RequestRun, stage: StageRun) -> Urgency:
     return run.priority, not stage.resumes, stage.ready_at, run.number, stage.id
 
 
@@ -79,7 +100,7 @@ def _start(core: Core, run: RequestRun, stage: StageRun, worker: Worker, place: 
         budget = run.request.dag_constraints.max_token_budget
         ending.reach_limit(core, run, "max_token_budget", f"{run.tokens} tokens are used, allowed {budget}")
         return
-    core.waiting.pop((run.id, stage.id), None)
+    core.waits_no_more(run, stage)
     if stage.state is State.READY:
         stage.step(State.SCHEDULED, core.now, f"on {worker.id}, device {worker.device}")
     else:
@@ -88,6 +109,7 @@ def _start(core: Core, run: RequestRun, stage: StageRun, worker: Worker, place: 
     stage.worker, stage.device, stage.variant = worker.id, worker.device, place.variant
     stage.resumes = False
     worker.attempts[run.id, stage.id] = stage.attempt
+    run.held[stage.id] = None
     run.touched[worker.id] = None
     if stage.target is not None and stage.target != worker.id:
         if stage.target not in run.kv.holders(stage.id):  # what it wrote there is still to be read
@@ -159,11 +181,13 @@ def _decode_after(run: RequestRun, prefill: StageRun) -> StageRun | None:
 
 def _dismiss(core: Core) -> None:
     """Let draining workers go that nothing needs."""
-    for worker in [w for w in core.pool.known() if w.draining and not w.attempts]:
+    for worker in [core.pool.workers[name] for name in core.pool.leaving]:
+        if worker.attempts or worker.lost_at is not None:
+            continue
         if not any(_needs(run, worker.id) for run in core.runs.values() if not run.over):
             core.send(Dismiss(worker.id))
             core.timers.clear(("worker", worker.id))
-            del core.pool.workers[worker.id]
+            core.pool.remove(worker.id)
 
 
 def _needs(run: RequestRun, worker: str) -> bool:

@@ -19,6 +19,7 @@ from iegopt.units import shown
 __all__ = ["document", "plain", "read"]
 
 _DEEPEST = 64
+_INFINITY = math.inf
 _LARGEST = 2**63
 """Whole numbers end below it, as they do in msgpack and SQLite."""
 
@@ -26,7 +27,11 @@ _LARGEST = 2**63
 def document(message: Message) -> dict[str, Any]:
     """A message as JSON-able data; mappings inside are not copied."""
     shape = _SHAPES[type(message).__name__]
-    return {"type": shape.name} | {name: _written(getattr(message, name)) for name in shape.readers}
+    written: dict[str, Any] = {"type": shape.name}
+    for name in shape.readers:
+        value = getattr(message, name)
+        written[name] = _written(value) if type(value) is tuple else value
+    return written
 
 
 def read(data: object, source: str = "message") -> Message:
@@ -50,15 +55,15 @@ def read(data: object, source: str = "message") -> Message:
         hint = f"Maybe {guess}?" if guess else "Expected the name of an event or a command"
         raise SpecError(source, "type", f"{shown(name)}: no such message. {hint}")
     shape = _SHAPES[name]
-    for key in data:
-        if key != "type" and key not in shape.readers:
-            raise SpecError(source, shown(key), f"unknown key. Known in {name}: {', '.join(shape.readers)}")
     values: dict[str, Any] = {}
     for field, reader in shape.readers.items():
         if field in data:
             values[field] = reader(data[field], source, field)
         elif field not in shape.optional:
             raise SpecError(source, field, "missing, and required")
+    if len(data) > len(values) + 1:
+        key = next(key for key in data if key != "type" and key not in shape.readers)
+        raise SpecError(source, shown(key), f"unknown key. Known in {name}: {', '.join(shape.readers)}")
     message: Message = shape.message(**values)
     return message
 
@@ -72,22 +77,24 @@ def plain(value: object, source: str, where: str, depth: int = 0) -> Any:
         Naming the path of the first value that is none.
     """
     kind = type(value)
-    if kind is str:
-        return _text(value, source, where)
-    if kind in (bool, type(None)):
-        return value
-    if kind is int:
-        return _whole(value, source, where)
-    if kind is float:
-        return _number(value, source, where)
+    scalar = _SCALARS.get(kind)
+    if scalar is not None:
+        return scalar(value, source, where)
     if depth >= _DEEPEST:
         raise SpecError(source, where, f"nested deeper than {_DEEPEST} levels")
     if isinstance(value, list | tuple):
-        return [plain(entry, source, f"{where}.{i}", depth + 1) for i, entry in enumerate(value)]
+        return [
+            entry if _is_simple(entry) else plain(entry, source, f"{where}.{i}", depth + 1)
+            for i, entry in enumerate(value)
+        ]
     if isinstance(value, dict):
         for key in value:
-            _text(key, source, f"{where}.{shown(key)}")
-        return {key: plain(entry, source, f"{where}.{key}", depth + 1) for key, entry in value.items()}
+            if type(key) is not str or not key.isascii():
+                _text(key, source, f"{where}.{shown(key)}")
+        return {
+            key: entry if _is_simple(entry) else plain(entry, source, f"{where}.{key}", depth + 1)
+            for key, entry in value.items()
+        }
     raise SpecError(
         source, where, f"a {kind.__name__}: expected text, a number, true, false, null, a list or a mapping"
     )
@@ -99,10 +106,22 @@ def _written(value: Any) -> Any:
     return value
 
 
+def _is_simple(value: Any) -> bool:
+    """Whether a value is plain at a glance: most are, and need no path for an error."""
+    kind = type(value)
+    if kind is str:
+        return bool(value.isascii())
+    if kind is float:
+        return bool(-_INFINITY < value < _INFINITY)
+    return (kind is int and -_LARGEST <= value < _LARGEST) or value is None or kind is bool
+
+
 Reader = Callable[[Any, str, str], Any]
 
 
 def _text(value: Any, source: str, where: str) -> str:
+    if type(value) is str and value.isascii():
+        return value
     if not isinstance(value, str):
         raise SpecError(source, where, f"{shown(value)}: expected text")
     if not value.isascii():
@@ -122,6 +141,8 @@ def _whole(value: Any, source: str, where: str) -> int:
 
 
 def _natural(value: Any, source: str, where: str) -> int:
+    if type(value) is int and 0 <= value < _LARGEST:
+        return value
     if _whole(value, source, where) < 0:
         raise SpecError(source, where, f"{value}: expected at least 0")
     return int(value)
@@ -134,9 +155,20 @@ def _positive(value: Any, source: str, where: str) -> int:
 
 
 def _number(value: Any, source: str, where: str) -> float:
+    if type(value) is float and -_INFINITY < value < _INFINITY:
+        return value
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
         raise SpecError(source, where, f"{shown(value)}: expected a finite number")
     return float(value)
+
+
+_SCALARS: dict[type, Reader] = {
+    str: _text,
+    int: _whole,
+    float: _number,
+    bool: lambda value, source, where: value,
+    type(None): lambda value, source, where: value,
+}
 
 
 def _flag(value: Any, source: str, where: str) -> bool:

@@ -50,7 +50,7 @@ def withdraw(core: Core, run: RequestRun, stage: StageRun) -> None:
     if stage.state not in (State.COMPLETED, State.TERMINAL) and not stage.withdrawn:
         stage.withdrawn = True
         stage.note(core.now, "is cancelled: it waited")
-    core.waiting.pop((run.id, stage.id), None)
+    core.waits_no_more(run, stage)
 
 
 def abandon(core: Core, run: RequestRun, stage: StageRun, why: str) -> None:
@@ -70,7 +70,7 @@ def finish_if_done(core: Core, run: RequestRun) -> None:
     """Answer a request whose stages have all completed, or that ends and has none running."""
     if run.over:
         return
-    done = all(stage.state is State.COMPLETED for stage in run.stages.values())
+    done = all(stage.state is State.COMPLETED for stage in reversed(run.stages.values()))  # the last ends last
     if done or (run.ending is not None and not any(run.live())):
         _answer(core, run)
 

@@ -19,6 +19,7 @@ __all__ = [
     "Failed",
     "Finished",
     "Heartbeat",
+    "OfAttempt",
     "Planned",
     "Preempted",
     "Progress",
@@ -166,7 +167,9 @@ class Draining(Event):
 
 
 @dataclass(frozen=True, slots=True)
-class _OfAttempt(Event):
+class OfAttempt(Event):
+    """About one start of a stage."""
+
     worker: str
     request_id: str
     stage: str
@@ -174,24 +177,24 @@ class _OfAttempt(Event):
 
 
 @dataclass(frozen=True, slots=True)
-class Accepted(_OfAttempt):
+class Accepted(OfAttempt):
     """The stage runs: SCHEDULED -> RUNNING."""
 
 
 @dataclass(frozen=True, slots=True)
-class Waiting(_OfAttempt):
+class Waiting(OfAttempt):
     """The stage waits for ``resource`` (``memory``, ``kv``, ``model``, …): RUNNING -> BLOCKED."""
 
     resource: str
 
 
 @dataclass(frozen=True, slots=True)
-class Resumed(_OfAttempt):
+class Resumed(OfAttempt):
     """BLOCKED -> RUNNING."""
 
 
 @dataclass(frozen=True, slots=True)
-class Progress(_OfAttempt):
+class Progress(OfAttempt):
     """Tokens as a decode emits them.
 
     ``offset``: how many tokens this stage (its ``first`` included, over all attempts) had emitted before these.
@@ -203,14 +206,14 @@ class Progress(_OfAttempt):
 
 
 @dataclass(frozen=True, slots=True)
-class Finished(_OfAttempt):
+class Finished(OfAttempt):
     """``result`` by kind, as ``iegopt.control.results`` reads it."""
 
     result: dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Failed(_OfAttempt):
+class Failed(OfAttempt):
     """``cause`` of ``CAUSES``; ``transient`` says that the same again may succeed."""
 
     cause: str
@@ -219,7 +222,7 @@ class Failed(_OfAttempt):
 
 
 @dataclass(frozen=True, slots=True)
-class Preempted(_OfAttempt):
+class Preempted(OfAttempt):
     """Stopped between two tokens; ``kv`` ``{"id", "tokens", "bytes", "copies"}`` as in a result, ``None`` without."""
 
     kv: dict[str, Any] | None

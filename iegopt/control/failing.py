@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from iegopt.control import ending, planning, recovering
 from iegopt.control.core import Core
-from iegopt.control.messages import AttemptKey, Failed, Stop
+from iegopt.control.messages import Failed, Stop
 from iegopt.control.pool import role_of
 from iegopt.control.request_run import RequestRun
 from iegopt.control.stage_run import StageRun
@@ -26,7 +26,7 @@ __all__ = ["another_try", "failed", "fails", "strike", "take_away"]
 
 def failed(core: Core, event: Failed) -> None:
     """A worker reports that a stage has failed."""
-    found = core.attempt(AttemptKey(event.request_id, event.stage, event.attempt), event.worker)
+    found = core.attempt(event, event.worker)
     if found is not None:
         fails(core, *found, event.cause, event.message, transient=event.transient)
 

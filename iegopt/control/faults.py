@@ -93,7 +93,7 @@ def forget_old(core: Core, name: str) -> None:
     """A worker that was lost long ago belongs to no group any more."""
     worker = core.pool.workers.get(name)
     if worker is not None and worker.lost_at is not None:
-        del core.pool.workers[name]
+        core.pool.remove(name)
 
 
 def _struck(core: Core, lost: list[Worker], cause: str, *, files: bool) -> None:

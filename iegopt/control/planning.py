@@ -28,6 +28,7 @@ _POLICIES = (
     "kv_transfer_config", "fallback_policy",
 )  # fmt: skip
 """Parts of a request that a plan of its graph depends on."""
+_ASKED = {*_POLICIES, "dag_constraints", "sla"}
 _UNLIMITED = "10000h"
 
 
@@ -104,7 +105,7 @@ def _policies(run: RequestRun) -> dict[str, Any]:
 
     Later plans make the best of what is left, and the controller itself sees to the limits.
     """
-    document = run.request.document()
+    document = run.request.model_dump(mode="json", by_alias=True, exclude_unset=True, include=_ASKED)
     policies = {name: document[name] for name in _POLICIES if name in document}
     constraints = dict(document.get("dag_constraints", {}))
     policies["dag_constraints"] = constraints
@@ -127,7 +128,7 @@ def receive(core: Core, event: Planned) -> None:
         run.note(core.now, f"plan {event.generation} is refused: it is of an older question")
         return
     run.planning = None
-    core.settle = True
+    core.look_at(run, *run.stages.values())
     plan = read_plan(event.plan)
     if isinstance(plan, str):
         _without_plan(core, run, event.reason if event.plan is None else plan, event.final)

@@ -9,7 +9,10 @@ from typing import Any
 from iegopt.control.messages import Registered
 from iegopt.spec.kinds import role_of
 
-__all__ = ["Pool", "Worker", "role_of"]
+__all__ = ["Place", "Pool", "Worker", "role_of"]
+
+Place = tuple[str, str]
+"""A device, and a role of workers on it."""
 
 
 @dataclass
@@ -61,6 +64,10 @@ class Worker:
         return self.away_since is None and now >= self.overdue_at(heartbeat)
 
     @property
+    def serves(self) -> Place:
+        return self.device, self.role
+
+    @property
     def has_slot(self) -> bool:
         return len(self.attempts) < self.slots
 
@@ -70,10 +77,14 @@ class Pool:
     """Workers by id, lost ones included.
 
     ``slow``: device -> how many times longer than planned a stage took there, until one is in time again.
+    ``leaving``: those that drain. ``_serving`` holds the workers by what they serve; ``workers`` is changed by
+    ``register`` and ``remove`` only.
     """
 
     workers: dict[str, Worker] = field(default_factory=dict)
     slow: dict[str, float] = field(default_factory=dict)
+    leaving: dict[str, None] = field(default_factory=dict)
+    _serving: dict[Place, list[Worker]] = field(default_factory=dict, compare=False)
 
     def register(self, event: Registered, now: float) -> Worker:
         """Enter a worker, anew where it was known by another epoch."""
@@ -84,8 +95,22 @@ class Pool:
             epoch=event.epoch, addresses=event.addresses, slots=event.slots, heard=now,
             variants=event.variants, kv_free=event.kv_free,
         )  # fmt: skip
+        self.remove(event.worker)
         self.workers[event.worker] = worker
+        self._serving.setdefault(worker.serves, []).append(worker)
         return worker
+
+    def remove(self, name: str) -> None:
+        """Know a worker no longer."""
+        worker = self.workers.pop(name, None)
+        if worker is not None:
+            self._serving[worker.serves].remove(worker)
+            self.leaving.pop(name, None)
+
+    def drain(self, worker: Worker) -> None:
+        """It gets no more work."""
+        worker.draining = True
+        self.leaving[worker.id] = None
 
     def known(self) -> Iterator[Worker]:
         """Those that are not lost."""
@@ -96,15 +121,17 @@ class Pool:
         return frozenset(worker.id for worker in self.known() if worker.is_silent(now, heartbeat))
 
     def usable(self, device: str, role: str) -> list[Worker]:
-        return [w for w in self.workers.values() if w.device == device and w.role == role and w.usable]
+        return [worker for worker in self._serving.get((device, role), ()) if worker.usable]
 
     def serves(self, device: str, role: str) -> bool:
         """Whether the device has a worker of this role, if only one that is away for the moment."""
-        return any(w.device == device and w.role == role and not w.draining for w in self.known())
+        return any(w.lost_at is None and not w.draining for w in self._serving.get((device, role), ()))
 
     def best(self, device: str, role: str, preferred: str | None = None) -> Worker | None:
         """The worker with a free slot that has the least to do, the preferred one before all."""
         free = [worker for worker in self.usable(device, role) if worker.has_slot]
+        if len(free) == 1:
+            return free[0]
         return min(free, key=lambda w: (w.id != preferred, len(w.attempts) / w.slots, w.id), default=None)
 
     def devices(self, without: Iterable[str] = ()) -> dict[str, list[str]]:

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 from iegopt.control import ending
 from iegopt.control.core import Core
-from iegopt.control.messages import AttemptKey, Preempted, Release, Stop
+from iegopt.control.messages import Preempted, Release, Stop
 from iegopt.control.pool import Worker
 from iegopt.control.request_run import RequestRun
 from iegopt.control.results import read_kv
@@ -95,7 +95,7 @@ def watch_stopping(core: Core, run: RequestRun, stage: StageRun) -> None:
 
 def preempted(core: Core, event: Preempted) -> None:
     """A decode has stopped between two tokens: it is ready to go on."""
-    found = core.attempt(AttemptKey(event.request_id, event.stage, event.attempt), event.worker)
+    found = core.attempt(event, event.worker)
     if found is None:
         return
     run, stage = found

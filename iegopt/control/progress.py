@@ -6,7 +6,6 @@ from iegopt.control import preemption, recovering
 from iegopt.control.core import Core
 from iegopt.control.messages import (
     Accepted,
-    AttemptKey,
     Progress,
     ReservationRefused,
     Reserved,
@@ -25,7 +24,7 @@ Message = Accepted | Waiting | Resumed | Progress
 
 
 def _found(core: Core, event: Message) -> tuple[RequestRun, StageRun] | None:
-    return core.attempt(AttemptKey(event.request_id, event.stage, event.attempt), event.worker)
+    return core.attempt(event, event.worker)
 
 
 def accepted(core: Core, event: Accepted) -> None:
@@ -42,6 +41,9 @@ def resumed(core: Core, event: Resumed) -> None:
 
 def running(core: Core, run: RequestRun, stage: StageRun) -> None:
     """A stage is at work, if it was not before: watch how long it takes."""
+    worker = core.worker_of(stage)
+    if worker is not None and stage.kind is StageKind.DECODE:
+        core.line.stir(worker.serves)  # it may now be one that gives way
     if stage.state not in (State.SCHEDULED, State.BLOCKED):
         return
     stage.runs(core.now)
@@ -60,8 +62,14 @@ def watch_pace(core: Core, run: RequestRun, stage: StageRun, patience: float = 1
 
 
 def watch_compute_time(core: Core, run: RequestRun) -> None:
-    """Wake up when the stages of a request will have run for as long as they may in sum."""
-    at_work = sum(stage.runs_since is not None for stage in run.stages.values())
+    """Wake up when the stages of a request may have run for as long as they may in sum.
+
+    As long as no more of them run at once than when it was last watched, that is no earlier than was said then.
+    """
+    at_work = sum(run.stages[name].runs_since is not None for name in run.held)
+    if at_work <= run.watched and ("compute", run.id) in core.timers.times:
+        return
+    run.watched = at_work
     left = run.request.dag_constraints.max_compute_time - run.compute_time(core.now)
     if at_work and run.ending is None:
         core.timers.set(("compute", run.id), core.now + max(0.0, left) / at_work)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from iegopt.control.core import Core
 from iegopt.control.recovery import Recovery
 from iegopt.control.request_run import RequestRun
@@ -18,9 +16,9 @@ _CONTINUES = (StageKind.RE_PREFILL, StageKind.DECODE, StageKind.KV_STORE, StageK
 
 def begin(core: Core, run: RequestRun, stage: StageRun, cause: str, since: float, worker: str | None) -> None:
     """A fault has struck a stage; one that is being recovered already may turn out to be wider."""
-    opened = next(_open(run, stage), None)
-    if opened is not None:
-        opened.widen(cause)
+    opened = _open(run, stage)
+    if opened:
+        opened[0].widen(cause)
         return
     recovery = Recovery(stage.id, cause, since, core.now, worker)
     run.recoveries.append(recovery)
@@ -46,11 +44,11 @@ def _kv_from(core: Core, run: RequestRun, stage: StageRun, worker: str) -> str:
 
 def closed(core: Core, run: RequestRun, stage: StageRun) -> None:
     """The stage runs again."""
-    for recovery in list(_open(run, stage)):
+    for recovery in _open(run, stage):
         recovery.ended = core.now
         seconds = recovery.ended - recovery.began
         stage.note(core.now, f"is recovered at L{recovery.level} after {seconds:.3f} s, KV {recovery.kv}")
 
 
-def _open(run: RequestRun, stage: StageRun) -> Iterator[Recovery]:
-    return (r for r in run.recoveries if r.stage == stage.id and r.ended is None)
+def _open(run: RequestRun, stage: StageRun) -> list[Recovery]:
+    return [r for r in run.recoveries if r.stage == stage.id and r.ended is None]

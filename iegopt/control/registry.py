@@ -51,7 +51,7 @@ def registered(core: Core, event: Registered) -> None:
     _heard(core, worker)
     _take_over(core, worker, event)
     planning.pool_changed(core)
-    core.settle = True
+    core.look_again()
 
 
 def _take_over(core: Core, worker: Worker, event: Registered) -> None:
@@ -104,10 +104,10 @@ def heartbeat(core: Core, event: Heartbeat) -> None:
         worker.lost_at = worker.gone_at = None
         core.timers.clear(("forgotten", worker.id))
         planning.pool_changed(core)
-        core.settle = True
+        core.look_again()
     if worker.away_since is not None:
         worker.away_since = None
-        core.settle = True
+        core.look_again()
     worker.kv_free, worker.variants, worker.load = event.kv_free, event.variants, event.load
     _heard(core, worker)
     _stop_unwanted(core, worker, event.running, event.holds)
@@ -133,7 +133,7 @@ def expired(core: Core, name: str) -> None:
     worker = core.pool.workers.get(name)
     if worker is not None and worker.lost_at is None:
         faults.lose(core, worker)
-        core.settle = True
+        core.look_again()
 
 
 def standing(core: Core) -> list[Event] | None:
@@ -161,8 +161,8 @@ def draining(core: Core, event: Draining) -> None:
     worker = core.pool.workers.get(event.worker)
     if worker is None or worker.lost_at is not None or worker.draining:
         return
-    worker.draining = True
-    core.settle = True
+    core.pool.drain(worker)
+    core.look_again()
     for request_id, stage_id in worker.attempts:
         run = core.runs[request_id]
         stage = run.stages[stage_id]

@@ -68,6 +68,10 @@ class RequestRun:
         Rounds that its graph has grown.
     tokens, prefilled, reused
         Tokens used of its budget (prompt, results, generated); forwarded in prefills; taken from caches instead.
+    held
+        Its stages that a worker has.
+    watched
+        How many stages at work its limit of compute time was last watched for.
     touched
         Workers that hold something of it.
     """
@@ -103,6 +107,8 @@ class RequestRun:
     recoveries: list[Recovery] = field(default_factory=list)
     ending: Ending | None = None
     answer: dict[str, Any] | None = None
+    held: dict[str, None] = field(default_factory=dict)
+    watched: int = 0
     touched: dict[str, None] = field(default_factory=dict)
     history: list[Note] = field(default_factory=list)
 
@@ -115,7 +121,7 @@ class RequestRun:
 
     def live(self) -> Iterator[StageRun]:
         """Stages that a worker has."""
-        return (stage for stage in self.stages.values() if stage.live)
+        return (stage for stage in map(self.stages.__getitem__, self.held) if stage.live)
 
     def take_graph(self, graph: GraphSpec) -> list[StageRun]:
         """Let the graph be this one, which has grown or been counted anew; new stages come in INIT."""
@@ -131,6 +137,10 @@ class RequestRun:
     def is_ready(self, stage: StageRun) -> bool:
         """Whether all before a stage has completed."""
         return all(self.stages[edge.source].state is State.COMPLETED for edge in self.links.into[stage.id])
+
+    def following(self, stage: str) -> list[StageRun]:
+        """The stages right after this one."""
+        return [self.stages[edge.target] for edge in self.links.out_of[stage]]
 
     def kv_source(self, stage: str) -> StageRun | None:
         """The stage whose KV cache this one continues."""

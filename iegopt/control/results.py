@@ -109,7 +109,7 @@ def read_kv(data: dict[str, Any], source: str) -> HeldKv:
     return _kv(_Fields({"kv": data}, source))
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class _Fields:
     """A mapping read field by field."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from iegopt.control.results import Call, Result
 from iegopt.control.states import LIVE, State, check_step
@@ -11,8 +12,7 @@ from iegopt.spec.stage import StageKind
 __all__ = ["Note", "PlannedStage", "Sequence", "StageRun"]
 
 
-@dataclass(frozen=True)
-class Note:
+class Note(NamedTuple):
     """A sentence of a story, and when."""
 
     at: float
@@ -78,6 +78,8 @@ class StageRun:
         Tokens of a decode that were streamed, over all attempts, and their text.
     sequence
         What a stage of a model has handed on when it completed.
+    speaker
+        The decode whose text it passes on when it has completed.
     call
         What a tool stage, or the retrieval of a round, was asked.
     runs_since, ran, ran_before
@@ -109,6 +111,7 @@ class StageRun:
     text: str = ""
     sequence: Sequence | None = None
     result: Result | None = None
+    speaker: str | None = None
     call: Call | None = None
     ready_at: float = 0.0
     began: float | None = None
@@ -136,7 +139,7 @@ class StageRun:
 
     def step(self, to: State, at: float, why: str = "") -> None:
         """A transition of the table, with the clock of its running time."""
-        condition = check_step(self.id, self.state, to)
+        sentence = check_step(self.id, self.state, to)
         if self.runs_since is not None and to is not State.RUNNING:
             self.ran += at - self.runs_since
             self.runs_since = None
@@ -148,7 +151,7 @@ class StageRun:
         if to in (State.COMPLETED, State.TERMINAL):
             self.ended = at
         self.state = to
-        self.note(at, f"{to} ({condition}){': ' + why if why else ''}")
+        self.note(at, f"{sentence}: {why}" if why else sentence)
 
     def runs(self, at: float) -> None:
         """Bring it to RUNNING from wherever its worker has it: what a worker says of a stage implies that it ran."""

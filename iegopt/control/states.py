@@ -61,15 +61,20 @@ TRANSITIONS: dict[State, dict[State, str]] = {
 """State -> successor -> condition, as the source writes it."""
 
 
+_SENTENCES = {
+    (old, new): f"{new} ({condition})" for old, steps in TRANSITIONS.items() for new, condition in steps.items()
+}
+
+
 def check_step(stage: str, old: State, new: State) -> str:
-    """The condition of a transition.
+    """A transition with its condition, as a story tells it: ``READY (all_predecessors_completed)``.
 
     Raises
     ------
     InternalError
         The table has no such transition.
     """
-    condition = TRANSITIONS[old].get(new)
-    if condition is None:
+    sentence = _SENTENCES.get((old, new))
+    if sentence is None:
         raise InternalError(f"stage {stage}: no transition from {old} to {new}")
-    return condition
+    return sentence

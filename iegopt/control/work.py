@@ -34,7 +34,9 @@ from iegopt.control.results import Decoded, Read, Tokenized
 from iegopt.control.stage_run import Sequence, StageRun
 from iegopt.spec.stage import StageKind, StageSpec
 
-__all__ = ["build_work", "kv_id", "kv_name", "max_tokens", "request_of", "sequence_before", "transfer_of"]
+__all__ = [
+    "build_work", "kv_id", "kv_name", "max_tokens", "request_of", "sequence_before", "speaker_before", "transfer_of",
+]  # fmt: skip
 
 _DEFAULT_K = 4
 _DEFAULT_OUTPUT = 256
@@ -250,11 +252,18 @@ def _output(task: _Task) -> dict[str, Any]:
 
 def _text_before(run: RequestRun, stage: StageRun) -> Decoded | None:
     """The result of the nearest decode before, seen through decisions and routers."""
+    name = speaker_before(run, stage)
+    result = run.stages[name].result if name is not None else None
+    return result if isinstance(result, Decoded) else None
+
+
+def speaker_before(run: RequestRun, stage: StageRun) -> str | None:
+    """The decode that what comes into a stage goes back to: along the first edge that has one."""
     for edge in run.links.into[stage.id]:
         source = run.stages[edge.source]
-        found = source.result if isinstance(source.result, Decoded) else _text_before(run, source)
-        if found is not None:
-            return found
+        name = source.id if isinstance(source.result, Decoded) else source.speaker
+        if name is not None:
+            return name
     return None
 
 

@@ -68,7 +68,8 @@ def validate(spec_type: type[T], data: object, file: str, where: str = "") -> T:
         One line about the most useful problem, and how many more there are.
     """
     try:
-        return TypeAdapter(spec_type).validate_python(data, context={"document": True})
+        found: T = _reader(spec_type).validate_python(data, context=_IN_A_DOCUMENT)
+        return found
     except ValidationError as error:
         count = error.error_count()
         errors = _first_errors(spec_type, data) if count > _MANY else []
@@ -81,6 +82,19 @@ def validate(spec_type: type[T], data: object, file: str, where: str = "") -> T:
         problem += f" (and {more} more)"
     place = ".".join(shown(part) if isinstance(part, str) else str(part) for part in (*path, *inner))
     raise SpecError(file, ".".join(filter(None, (where, place))), problem)
+
+
+_IN_A_DOCUMENT = {"document": True}
+
+
+_READERS: dict[Any, TypeAdapter[Any]] = {}
+"""Kept, since making one takes as long as reading a small document."""
+
+
+def _reader(spec_type: Any) -> TypeAdapter[Any]:
+    if spec_type not in _READERS:
+        _READERS[spec_type] = TypeAdapter(spec_type)
+    return _READERS[spec_type]
 
 
 def nearest(word: object, choices: Iterable[str]) -> str | None:

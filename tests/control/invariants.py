@@ -24,6 +24,9 @@ from iegopt.control.messages import (
     Waiting,
     WakeAt,
 )  # fmt: skip
+from iegopt.control.pool import role_of
+from iegopt.control.request_run import RequestRun
+from iegopt.control.stage_run import StageRun
 from iegopt.control.states import LIVE, State
 
 OF_ATTEMPT = (Accepted, Waiting, Resumed, Progress, Finished, Failed, Preempted)
@@ -98,6 +101,14 @@ def _check_work(start: Start) -> None:
         assert start.work["generated"] <= start.work["max_tokens"]
 
 
+def _check_that_it_cannot_start(controller: Controller, run: RequestRun, stage: StageRun) -> None:
+    core, place = controller.core, run.plan.get(stage.id)
+    waits_for_its_try = ("retry", run.id, stage.id) in core.timers.times
+    if place is not None and stage.waits_for_plan <= run.planned and not waits_for_its_try:
+        free = core.pool.best(place.device, role_of(stage.kind))
+        assert free is None, f"{run.id}/{stage.id} waits beside {free}"
+
+
 def check_state(controller: Controller) -> None:
     core = controller.core
     policy = core.policy
@@ -106,6 +117,7 @@ def check_state(controller: Controller) -> None:
         assert run.preemptions <= policy.preemption.max_preempt_per_request
         assert not (run.over and any(run.live())), f"{run.id} is answered and runs"
         assert run.rounds <= (run.request.agent.max_rounds if run.request.agent else 0)
+        assert set(run.held) == {stage.id for stage in run.stages.values() if stage.live}
         for stage in run.stages.values():
             before = [run.stages[edge.source] for edge in run.links.into[stage.id]]
             if stage.state is not State.INIT:
@@ -127,6 +139,8 @@ def check_state(controller: Controller) -> None:
     assert at_work_on == set(core.flying)
     assert len(at_work_on) <= policy.max_in_flight
     assert {run.id for run in core.runs.values() if not run.admitted and not run.over} == set(core.queued)
+    for request_id, name in core.waiting:
+        _check_that_it_cannot_start(controller, core.runs[request_id], core.runs[request_id].stages[name])
     assert not core.unplanned
     assert not core.settle
     assert not core.inbox

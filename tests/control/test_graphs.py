@@ -34,6 +34,21 @@ def begun(request: dict[str, Any], **inputs: Any) -> Hand:
     return hand
 
 
+def test_a_text_is_found_behind_many_routers_that_split_and_join() -> None:
+    """Each split doubles the ways back to the decode: all of them together would take for ever."""
+    stages, edges, last = [llm("decode", "decode", context=3, output=4)], [], "decode"
+    for n in range(40):
+        left, right, joined = f"left-{n}", f"right-{n}", f"joined-{n}"
+        stages += [stage(name, "router") for name in (left, right, joined)]
+        edges += [edge(last, left), edge(last, right), edge(left, joined), edge(right, joined)]
+        last = joined
+    limits = {"dag_constraints": {"max_depth": 100, "max_nodes": 200}}
+    hand = begun(graph(stages, edges) | limits, tokens=[7, 8, 9])
+    hand.until(*(spec["id"] for spec in stages))
+    assert hand.start_of(last).work["text"] == "jk"
+    assert hand.answer()["status"] == "complete"
+
+
 def test_a_prefill_without_a_tokenizer_takes_the_tokens_handed_in() -> None:
     stages = [llm("prefill", "prefill", new=3), llm("decode", "decode", context=3, output=4)]
     hand = begun(graph(stages, [edge("prefill", "decode", kv=True, bytes="1MB")]), tokens=[7, 8, 9])

@@ -74,6 +74,20 @@ def test_one_decode_gives_way_to_each_that_waits() -> None:
     assert stops(hand) == []
 
 
+def test_a_decode_that_had_not_begun_gives_way_once_it_runs() -> None:
+    hand = Hand()
+    hand.workers(slots=2)
+    hand.register("gpu-b.lm", slots=1)
+    hand.submit("low", priority=2)
+    hand.until("tokenize", "prefill", name="low")
+    hand.submit("high", priority=0)
+    hand.until("tokenize", "prefill", name="high")
+    assert stops(hand) == []
+    hand.accept("decode", "low")
+    hand.submit("third", priority=2)
+    assert stops(hand) == [("low", "preempt")]
+
+
 def test_equals_do_not_preempt_each_other() -> None:
     hand = Hand()
     hand.workers()
