@@ -149,6 +149,9 @@ class Fixed:
         stages = {stage["id"]: place for stage in command.graph["stages"]}
         return Planned(at, command.request_id, command.generation, {"stages": stages, "transfers": []}, "")
 
+    def check(self, device: str, role: str) -> None:
+        return
+
     def close(self) -> None:
         return
 

@@ -184,6 +184,21 @@ def _replan(document: Document) -> str:
     )
 
 
+def _runtime_overhead(document: Document) -> str:
+    def told(takes: str) -> str:
+        ways = document[takes]
+        figures = (
+            f"p50 {ways[way]['p50_ms']:g} ms, p99 {ways[way]['p99_ms']:g} ms, "
+            f"{1e3 * ways[way]['cpu_ms']:.0f} µs of the controller's processor"
+            for way in ("runtime", "bare")
+        )
+        return f"stages that end {takes}: " + "; the bare queue ".join(figures)
+
+    return f"{document['in_flight']} requests in flight, " + "; ".join(
+        told(takes) for takes in ("50 to 150 ms", "at once")
+    ).replace("that end 50 to 150 ms", "of 50 to 150 ms")
+
+
 def _import_time(document: Document) -> str:
     return ", ".join(f"`{what}` {1e3 * seconds:.0f} ms" for what, seconds in document["median_s"].items())
 
@@ -211,6 +226,7 @@ SENTENCES: dict[str, Callable[[Document], str]] = {
     "recovery": _recovery,
     "replan": _replan,
     "import_time": _import_time,
+    "runtime_overhead": _runtime_overhead,
     "kv_transfer": _kv_transfer,
     "kv_loss_tiny": _kv_loss,
     "kv_loss_smollm2": _kv_loss,

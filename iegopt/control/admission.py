@@ -7,7 +7,7 @@ from typing import Any
 
 from iegopt.control import ending, planning
 from iegopt.control.core import Core
-from iegopt.control.growth import initial_graph
+from iegopt.control.growth import initial_graph, prompt_tokens
 from iegopt.control.messages import Acknowledged, Answer, Cancelled, Discard, Submitted
 from iegopt.control.request_run import RequestRun
 from iegopt.control.stage_run import StageRun
@@ -59,8 +59,7 @@ def _read(core: Core, event: Submitted) -> RequestRun:
     source = f"request {event.request_id}"
     request = validate(RequestSpec, event.request, source)
     _check_inputs(request, event.inputs, source)
-    tokens = event.inputs.get("tokens")
-    graph = initial_graph(request, core.cards, len(tokens) if tokens is not None else None)
+    graph = initial_graph(request, core.cards, prompt_tokens(event.inputs))
     core.arrivals += 1
     return RequestRun(
         id=event.request_id, number=core.arrivals, request=request, inputs=event.inputs, submitted=core.now,

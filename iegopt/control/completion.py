@@ -9,9 +9,9 @@ from iegopt.control.failing import fails
 from iegopt.control.growth import Growth, grow, initial_graph, recounted
 from iegopt.control.kv_book import Holding
 from iegopt.control.messages import Finished, Release
-from iegopt.control.progress import emit, running
+from iegopt.control.progress import emit, has_run
 from iegopt.control.request_run import RequestRun
-from iegopt.control.results import Decoded, HeldKv, Prefilled, Read, Result, Tokenized, read_result
+from iegopt.control.results import Decoded, HeldKv, Moved, Prefilled, Result, Tokenized, read_result
 from iegopt.control.stage_run import StageRun
 from iegopt.control.states import State
 from iegopt.control.work import kv_id, sequence_before, speaker_before
@@ -30,7 +30,7 @@ def finished(core: Core, event: Finished) -> None:
         return
     run, stage = found
     graph = run.graph
-    running(core, run, stage)
+    has_run(core, run, stage)
     try:
         result = read_result(stage.kind, event.result, f"result of {stage.id} from {event.worker}")
         _check(run, stage, result)
@@ -68,10 +68,7 @@ def _check(run: RequestRun, stage: StageRun, result: Result) -> None:
 
 
 def _kv_of(result: Result) -> HeldKv | None:
-    if isinstance(result, Prefilled | Decoded):
-        return result.kv
-    kv = result.fields.get("kv") if isinstance(result, Read) else None
-    return kv if isinstance(kv, HeldKv) else None
+    return result.kv if isinstance(result, (Prefilled, Decoded, Moved)) else None
 
 
 def _book_kv(core: Core, run: RequestRun, stage: StageRun, kv: HeldKv) -> None:

@@ -26,6 +26,7 @@ from iegopt.control import (
     progress,
     registry,
     restart,
+    snapshot,
 )
 from iegopt.control.core import Core
 from iegopt.control.dispatch import settle
@@ -53,6 +54,23 @@ class Controller:
 
     def __init__(self, policy: ControlPolicy, cards: Cards) -> None:
         self.core = Core(policy, cards)
+
+    @classmethod
+    def restored(cls, policy: ControlPolicy, cards: Cards, document: dict[str, Any]) -> Controller:
+        """One that goes on from a ``snapshot``, written under the same policy.
+
+        Raises
+        ------
+        InputError
+            Where it was written by another version, or is damaged.
+        """
+        controller = cls(policy, cards)
+        controller.core = snapshot.restored(policy, cards, document)
+        return controller
+
+    def snapshot(self) -> dict[str, Any]:
+        """All that the events so far have led to, as plain data; to be written down before the next event."""
+        return snapshot.written(self.core)
 
     def handle(self, event: Event) -> tuple[Command, ...]:
         """Deal with an event: the commands that follow, in their order.

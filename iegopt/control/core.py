@@ -61,6 +61,12 @@ class Core:
     inbox: list[Event] = field(default_factory=list, compare=False)
     out: list[Command] = field(default_factory=list, compare=False)
 
+    def resume(self) -> None:
+        """Make anew what is only there for speed, after the rest was set."""
+        self.next_up = sorted((self.runs[name].priority, self.runs[name].number, name) for name in self.queued)
+        self.line.clear()
+        self.line.fresh |= self.waiting
+
     def send(self, command: Command) -> None:
         self.out.append(command)
 

@@ -6,8 +6,10 @@ a round is called the same in both, a plan that looked ahead has places for the 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from collections.abc import Sequence as Many
 from dataclasses import dataclass
+from typing import Any
 
 from iegopt.control.request_run import Ending, RequestRun
 from iegopt.control.results import Call
@@ -21,7 +23,7 @@ from iegopt.spec.graph import GraphSpec
 from iegopt.spec.request import RequestSpec
 from iegopt.spec.stage import StageKind
 
-__all__ = ["RETRIEVAL", "Growth", "ahead", "grow", "initial_graph", "recounted"]
+__all__ = ["RETRIEVAL", "Growth", "ahead", "grow", "initial_graph", "prompt_tokens", "recounted", "template_of"]
 
 RETRIEVAL = "retrieval"
 """What a model calls where it wants the retrieval of its agent and no tool."""
@@ -53,6 +55,17 @@ def initial_graph(request: RequestSpec, cards: Cards, tokens: int | None = None)
     agent = request.agent.model_copy(update={"lookahead": 0}) if request.agent is not None else None
     card = cards(request.model) if request.model is not None else None
     return build_graph(request, card, agent=agent, cards=cards)
+
+
+def template_of(request: RequestSpec, inputs: Mapping[str, Any], cards: Cards) -> GrowthTemplate | None:
+    """How the graph of a submission may grow, as it was when it was submitted."""
+    return next(iter(initial_graph(request, cards, prompt_tokens(inputs)).growth), None)
+
+
+def prompt_tokens(inputs: Mapping[str, Any]) -> int | None:
+    """The tokens of the prompt, where they are handed in."""
+    tokens = inputs.get("tokens")
+    return len(tokens) if tokens is not None else None
 
 
 def grow(run: RequestRun, decode: StageRun, calls: Many[Call], cards: Cards) -> Growth | Ending:

@@ -86,6 +86,10 @@ class Pool:
     leaving: dict[str, None] = field(default_factory=dict)
     _serving: dict[Place, list[Worker]] = field(default_factory=dict, compare=False)
 
+    def __post_init__(self) -> None:
+        for worker in self.workers.values():
+            self._serving.setdefault(worker.serves, []).append(worker)
+
     def register(self, event: Registered, now: float) -> Worker:
         """Enter a worker, anew where it was known by another epoch."""
         where = event.location

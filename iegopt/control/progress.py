@@ -18,7 +18,7 @@ from iegopt.control.stage_run import StageRun
 from iegopt.control.states import State
 from iegopt.spec.stage import StageKind
 
-__all__ = ["accepted", "emit", "progress", "refused", "reserved", "resumed", "running", "waits"]
+__all__ = ["accepted", "emit", "has_run", "progress", "refused", "reserved", "resumed", "running", "waits"]
 
 Message = Accepted | Waiting | Resumed | Progress
 
@@ -44,13 +44,19 @@ def running(core: Core, run: RequestRun, stage: StageRun) -> None:
     worker = core.worker_of(stage)
     if worker is not None and stage.kind is StageKind.DECODE:
         core.line.stir(worker.serves)  # it may now be one that gives way
+    if has_run(core, run, stage):
+        watch_pace(core, run, stage)
+        watch_compute_time(core, run)
+
+
+def has_run(core: Core, run: RequestRun, stage: StageRun) -> bool:
+    """Take a stage to RUNNING, if it was not there; whether it was not."""
     if stage.state not in (State.SCHEDULED, State.BLOCKED):
-        return
+        return False
     stage.runs(core.now)
     core.timers.clear(("block", run.id, stage.id))
     recovering.closed(core, run, stage)
-    watch_pace(core, run, stage)
-    watch_compute_time(core, run)
+    return True
 
 
 def watch_pace(core: Core, run: RequestRun, stage: StageRun, patience: float = 1.0) -> None:

@@ -14,7 +14,6 @@ from iegopt.control.messages import (
     AttemptKey,
     Disconnected,
     Draining,
-    Event,
     Failed,
     Finished,
     Forget,
@@ -30,7 +29,7 @@ from iegopt.control.states import State
 from iegopt.errors import SpecError
 from iegopt.spec.stage import StageKind
 
-__all__ = ["disconnected", "draining", "expired", "heartbeat", "registered", "standing"]
+__all__ = ["disconnected", "draining", "expired", "heartbeat", "registered"]
 
 _ENDS = (Finished, Failed, Preempted)
 
@@ -134,26 +133,6 @@ def expired(core: Core, name: str) -> None:
     if worker is not None and worker.lost_at is None:
         faults.lose(core, worker)
         core.look_again()
-
-
-def standing(core: Core) -> list[Event] | None:
-    """Events that tell another controller of the workers as this one knows them, where no request is open; ``None``
-    where one is, or where a worker is away or lost, which these events could not say."""
-    workers = list(core.pool.workers.values())
-    if core.runs or any(worker.away_since is not None or worker.lost_at is not None for worker in workers):
-        return None
-    return [event for worker in workers for event in _as_told(core, worker)]
-
-
-def _as_told(core: Core, worker: Worker) -> list[Event]:
-    datacenter, rack, host = worker.place
-    told: list[Event] = [
-        Registered(
-            core.now, worker.id, worker.device, worker.role, {"datacenter": datacenter, "rack": rack, "host": host},
-            worker.epoch, worker.addresses, worker.slots, worker.variants, worker.kv_free, (), (),
-        )
-    ]  # fmt: skip
-    return [*told, Draining(core.now, worker.id)] if worker.draining else told
 
 
 def draining(core: Core, event: Draining) -> None:

@@ -29,7 +29,19 @@ from iegopt.errors import SpecError
 from iegopt.spec.stage import StageKind
 from iegopt.units import shown
 
-__all__ = ["STOPS", "Call", "Decoded", "HeldKv", "KvCopy", "Prefilled", "Read", "Tokenized", "read_kv", "read_result"]
+__all__ = [
+    "STOPS",
+    "Call",
+    "Decoded",
+    "HeldKv",
+    "KvCopy",
+    "Moved",
+    "Prefilled",
+    "Read",
+    "Tokenized",
+    "read_kv",
+    "read_result",
+]
 
 STOPS = ("eos", "stop", "length", "call")
 """Why a decode ended: its model's end token, a stop text, its most tokens, a tool call."""
@@ -90,7 +102,14 @@ class Read:
     fields: dict[str, Any]
 
 
-Result = Tokenized | Prefilled | Decoded | Read
+@dataclass(frozen=True)
+class Moved:
+    """A KV cache that lies elsewhere now."""
+
+    kv: HeldKv
+
+
+Result = Tokenized | Prefilled | Decoded | Moved | Read
 
 
 def read_result(kind: StageKind, data: dict[str, Any], source: str) -> Result:
@@ -199,7 +218,7 @@ def _vectors(fields: _Fields) -> Result:
 
 
 def _held(fields: _Fields) -> Result:
-    return Read({"kv": _kv(fields)})
+    return Moved(_kv(fields))
 
 
 def _said(name: str) -> Callable[[_Fields], Result]:

@@ -18,6 +18,10 @@ class Timers:
     times: dict[Key, float] = field(default_factory=dict)
     heap: list[tuple[float, Key]] = field(default_factory=list, compare=False)
 
+    def __post_init__(self) -> None:
+        self.heap = [(at, key) for key, at in self.times.items()]
+        heapq.heapify(self.heap)
+
     def set(self, key: Key, at: float) -> None:
         """Set a timer, or set it anew."""
         if self.times.get(key) != at:

@@ -85,6 +85,10 @@ class Faults(RuleBasedStateMachine):
     def restart_the_controller(self, away: float) -> None:
         self.world.restart_controller(away)
 
+    @rule()
+    def save(self) -> None:
+        self.world.save()
+
     @precondition(lambda self: len(self.drained) < 2)
     @rule(worker=st.sampled_from(["gpu-b.lm", "host2.cpu"]))
     def drain(self, worker: str) -> None:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
 
 from iegopt import library
 from iegopt.control.controller import Controller
@@ -24,6 +28,7 @@ from iegopt.control.messages import (
 from iegopt.control.policy import ControlPolicy
 from iegopt.control.states import State
 from iegopt.control.timers import Timers
+from iegopt.errors import InputError
 from iegopt.spec.explain_error import validate
 
 from .hand import CHAT, Hand, kv
@@ -187,6 +192,24 @@ def test_time_never_runs_backwards() -> None:
     hand.now -= 5.0
     hand.finish("decode", tokens=[9, 30, 31], text="ixy")
     assert hand.stage("decode").ran == 1.0
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda saved: saved.update(version=0), "a snapshot of version 0: expected 1"),
+        (lambda saved: saved["runs"]["r"].pop("stages"), "a snapshot that is damaged: KeyError: 'stages'"),
+        (lambda saved: saved["runs"]["r"]["stages"]["decode"].update(state="LOST"), "damaged: ValueError: 'LOST'"),
+        (lambda saved: saved["runs"]["r"]["request"].update(model=7), "damaged: SpecError: snapshot: model: 7"),
+    ],
+)
+def test_a_snapshot_that_is_not_one_is_refused(change: Callable[[dict[str, Any]], object], words: str) -> None:
+    hand = decoding()
+    saved = json.loads(json.dumps(hand.controller.snapshot()))
+    assert Controller.restored(hand.controller.core.policy, library.llm, saved).core == hand.controller.core
+    change(saved)
+    with pytest.raises(InputError, match=words):
+        Controller.restored(hand.controller.core.policy, library.llm, saved)
 
 
 def test_timers_keep_one_time_for_each_key() -> None:

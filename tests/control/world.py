@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import heapq
 import itertools
+import json
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -120,6 +121,7 @@ class World:
         self.count = itertools.count()
         self.heap: list[tuple[float, int, Callable[[], None]]] = []
         self.journal: list[Event] = []
+        self.saved, self.saved_at = "", 0
         self.up = True
         self.life = 0
         self.answers: dict[str, dict[str, Any]] = {}
@@ -210,9 +212,14 @@ class World:
             worker.connected = False
         self.after(away, self._come_back)
 
+    def save(self) -> None:
+        """The state so far is written down, in place of the events before."""
+        if self.up:
+            self.saved, self.saved_at = json.dumps(self.controller.snapshot(), allow_nan=False), len(self.journal)
+
     def _come_back(self) -> None:
         old = self.controller
-        self.controller = replay(self.policy, self.journal)
+        self.controller = replay(self.policy, self.journal[self.saved_at :], self.saved)
         assert self.controller.core == old.core, "a replayed journal gives another state"
         self.up = True
         self.give(Restarted(self.now))
@@ -444,9 +451,11 @@ class World:
             self.restart_controller(chance.uniform(0.05, 0.5))
 
 
-def replay(policy: ControlPolicy, journal: list[Event]) -> Controller:
-    """A controller that has seen a journal."""
-    controller = Controller(policy, library.llm)
+def replay(policy: ControlPolicy, journal: list[Event], saved: str = "") -> Controller:
+    """A controller that has seen a journal, after a snapshot where there is one."""
+    controller = (
+        Controller.restored(policy, library.llm, json.loads(saved)) if saved else Controller(policy, library.llm)
+    )
     for event in journal:
         controller.handle(event)
     return controller

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import msgpack
 import pytest
 
 from iegopt.control.policy import ControlPolicy
@@ -25,13 +26,40 @@ EVENTS = [{"type": "Ticked", "at": float(n), "body": b"\x00" * n} for n in range
 def test_events_come_back_in_order(tmp_path: Path) -> None:
     with Journal(tmp_path / "j") as journal:
         journal.append(EVENTS[:2])
-        journal.append(EVENTS[2:])
+        journal.append([EVENTS[2], msgpack.packb(EVENTS[3]), EVENTS[4]])
     with Journal(tmp_path / "j", durable=True) as journal:
         assert list(journal.replay()) == EVENTS
-        assert len(journal) == 5
-        journal.restart(EVENTS[4:])
+        assert journal.size > 10
+        journal.restart({"state": 7})
+        assert (journal.size, journal.snapshot()) == (journal.saved, {"state": 7})
+        journal.append(EVENTS[4:])
     with Journal(tmp_path / "j") as journal:
-        assert list(journal.replay()) == EVENTS[4:]
+        assert journal.size > journal.saved > 0
+        assert (journal.snapshot(), list(journal.replay())) == ({"state": 7}, EVENTS[4:])
+        journal.restart()
+        assert (journal.snapshot(), list(journal.replay()), journal.size) == (None, [], 0)
+
+
+def test_a_journal_of_version_1_is_read_and_goes_on(tmp_path: Path) -> None:
+    with Journal(tmp_path / "j") as journal:
+        for event in EVENTS[:3]:
+            journal._db.execute("INSERT INTO event (body) VALUES (?)", (msgpack.packb(event),))
+        journal._db.execute("PRAGMA user_version=1")
+    with Journal(tmp_path / "j") as journal:
+        journal.append(EVENTS[3:])
+    with Journal(tmp_path / "j") as journal:
+        assert list(journal.replay()) == EVENTS
+
+
+def test_the_log_is_written_back_beside_the_writer(tmp_path: Path) -> None:
+    with Journal(tmp_path / "j") as journal:
+        for _ in range(40):
+            journal.append([{"body": b"x" * 2**17}])
+        thread = journal._write_back._thread
+        assert thread is not None
+    assert not thread.is_alive()
+    with Journal(tmp_path / "j") as journal:
+        assert len(list(journal.replay())) == 40
 
 
 def test_one_controller_at_a_time(tmp_path: Path) -> None:
@@ -111,7 +139,7 @@ def test_other_files_are_refused(tmp_path: Path) -> None:
         Journal(tmp_path / "missing" / "j")
     with Journal(tmp_path / "j") as journal:
         journal._db.execute("PRAGMA user_version=7")
-    with pytest.raises(InputError, match="a journal of version 7: expected 1"):
+    with pytest.raises(InputError, match="a journal of version 7: expected 2"):
         Journal(tmp_path / "j")
     with Journal(tmp_path / "broken") as journal:
         journal._db.execute("INSERT INTO event (body) VALUES (x'c1')")

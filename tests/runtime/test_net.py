@@ -17,7 +17,7 @@ from iegopt_runtime import handshake
 from iegopt_runtime.errors import Refused, WireError
 from iegopt_runtime.net.address import Address
 from iegopt_runtime.net.connection import Connection, Listener, connect
-from iegopt_runtime.net.frames import LONGEST, decode, decode_all, encode, read_frame
+from iegopt_runtime.net.frames import LONGEST, Frames, decode, decode_all, encode, read_frame, stamped
 
 DATA = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | st.floats(allow_nan=False) | st.text() | st.binary(),
@@ -73,6 +73,64 @@ def test_other_bytes_are_refused(data: bytes, words: str) -> None:
 def test_no_bytes_do_anything_else(body: bytes) -> None:
     with contextlib.suppress(WireError):
         assert isinstance(decode(body), dict)
+
+
+@given(st.lists(st.dictionaries(st.text(), DATA), max_size=5), st.integers(1, 50))
+def test_frames_are_cut_wherever_their_bytes_are_parted(frames: list[dict[str, Any]], size: int) -> None:
+    data, cutter = b"".join(encode(frame) for frame in frames), Frames()
+    parts = [data[i : i + size] for i in range(0, len(data), size)]
+    assert [decode(body) for part in parts for body in cutter.cut(part)] == frames
+    cutter.end()
+
+
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        (b"\x00\x00", "inside the length"),
+        (b"\x00\x00\x00\x05ab", "3 bytes before the end"),
+        (b"\x00\x00\x00\x01\x80" + (LONGEST + 1).to_bytes(4, "big"), f"expected at most {LONGEST}"),
+    ],
+)
+def test_a_stream_that_is_cut_short_or_announces_too_much_is_refused(data: bytes, words: str) -> None:
+
+    def read() -> None:
+        cutter = Frames()
+        cutter.cut(data)
+        cutter.end()
+
+    with pytest.raises(WireError, match=words):
+        read()
+
+
+@given(st.dictionaries(st.text(max_size=3), DATA, max_size=20) | st.just({"at": 7.0, "type": "x"}), st.floats(0, 1e12))
+def test_a_stamp_is_the_time_that_counts(frame: dict[str, Any], at: float) -> None:
+    assert decode(stamped(encode(frame)[4:], at)) == frame | {"at": at}
+
+
+def test_what_is_sent_in_one_moment_goes_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    written: list[bytes] = []
+    write = asyncio.StreamWriter.write
+
+    def noted(writer: asyncio.StreamWriter, data: bytes) -> None:
+        written.append(data)
+        write(writer, data)
+
+    async def talk() -> None:
+        async with Listener(b"s", _echo) as listener:
+            address = await listener.listen(Address(path=str(tmp_path / "c.sock")))
+            connection = await connect(address, b"s", "w0", "worker")
+            monkeypatch.setattr(asyncio.StreamWriter, "write", noted)
+            for n in range(3):
+                connection.send({"n": n})
+            assert written == []
+            answers = [await connection.receive() for _ in range(3)]
+            assert [answer["n"] for answer in answers if answer is not None] == [0, 1, 2]
+            connection.send({"n": 3})
+            connection.close()  # nothing is held back
+
+    asyncio.run(talk())
+    assert written[0] == encode({"n": 0}) + encode({"n": 1}) + encode({"n": 2})
+    assert encode({"n": 3}) in written
 
 
 def test_a_bomb_of_nesting_is_refused() -> None:

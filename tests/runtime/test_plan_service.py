@@ -9,6 +9,7 @@ import pytest
 
 from iegopt.control.messages import MakePlan, Planned
 from iegopt.planner import Planner
+from iegopt.plans import NoPlan, Plan
 from iegopt_runtime.shell.plan_service import Held, PlanService
 from tests.runtime.local import local_cluster
 
@@ -19,6 +20,7 @@ GRAPH = {
     ],
     "edges": [{"from": "prefill", "to": "decode", "kv": True, "bytes": "50kB"}],
 }
+NO_TIME = NoPlan("r", "here", "unknown", None, None, "auto", 0.05, "there was no time", None, ())
 ALL = {"prefiller": ["lm"], "decoder": ["lm"], "host": ["cpu", "tool", "retrieval"]}
 
 
@@ -74,6 +76,20 @@ def test_what_nothing_uses_is_unloaded_where_there_is_no_other_plan() -> None:
     assert ask(live, {"decoder": without}, decoder=own).plan is None
     planned = ask(live, {"decoder": Held(200_000, (), weights_free=500_000)}, decoder=own)
     assert places(planned) == {"prefill": "decoder", "decode": "decoder"}
+
+
+def test_a_plan_that_is_found_at_the_second_look_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A busy machine may have left the first no time; the request would wait until workers come or go."""
+    plan = Planner.plan
+
+    def slow(planner: Planner, *arguments: Any, explained: bool = True, **more: Any) -> Any:
+        found = plan(planner, *arguments, explained=explained, **more)
+        assert isinstance(found, Plan)
+        return found if explained else NO_TIME
+
+    monkeypatch.setattr(Planner, "plan", slow)
+    planned = ask(ALL)
+    assert (set(places(planned)), planned.reason) == (set(places(ask(ALL))), "")
 
 
 def test_a_planner_that_breaks_down_is_told(monkeypatch: pytest.MonkeyPatch) -> None:

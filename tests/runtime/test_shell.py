@@ -124,7 +124,7 @@ def test_a_journal_that_began_anew_still_knows_the_workers(tmp_path: Path, monke
                     "variants": [], "load": 0.0}  # fmt: skip
             for _ in range(12):
                 connections["host/cpu"].send(beat)
-            await until(lambda: len(host.shell._journal) == 5)
+            await until(lambda: host.shell._journal.size == host.shell._journal.saved > 0)
             host.shell.say(submitted())
             start = await heard(connections["host/cpu"], "Start")
             assert (start["stage"], start["attempt"]) == ("tokenize", 1)
@@ -222,10 +222,10 @@ def test_sockets_are_read_no_faster_than_events_are_handled(tmp_path: Path, monk
         async with running(tmp_path) as host:
             put = host.shell.put
 
-            def counted(event: Event) -> None:
+            def counted(event: Event, body: bytes | None = None) -> None:
                 nonlocal most
-                put(event)
-                most = max(most, host.shell._queue.qsize())
+                put(event, body)
+                most = max(most, len(host.shell._queue))
 
             host.shell.put = counted  # type: ignore[method-assign]
             client = await host.call("c", "client")

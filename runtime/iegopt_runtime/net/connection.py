@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import os
 import stat
+from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import Self
 
@@ -13,12 +14,15 @@ from iegopt.errors import InputError
 from iegopt_runtime.errors import Refused, WireError
 from iegopt_runtime.handshake import LONGEST, challenge, check_hello, check_welcome, hello, refusal, welcome
 from iegopt_runtime.net.address import Address
-from iegopt_runtime.net.frames import Frame, encode, read_frame
+from iegopt_runtime.net.frames import Frame, Frames, decode, encode, read_frame
 
 __all__ = ["Connection", "Listener", "connect"]
 
 _HANDSHAKE = 10.0
 """Seconds in which a caller must have proven who it is."""
+
+_CHUNK = 2**18
+"""Bytes read at once."""
 
 _BACKLOG = 8 * 2**20
 """Bytes that wait for a slow reader before ``send`` tells."""
@@ -32,23 +36,38 @@ class Connection:
     ) -> None:
         self.name, self.purpose = name, purpose
         self._reader, self._writer = reader, writer
+        self._frames, self._come = Frames(), deque[bytes]()
+        self._held: list[bytes] = []
+        self._flushing = False
 
     def send(self, frame: Frame) -> None:
-        """Hand a frame to the system; never blocks. A connection that is closing swallows it: the reader's end tells.
+        """Have a frame sent with all others of this moment; never blocks. A connection that is closing swallows it: the
+        reader's end tells.
 
         Raises
         ------
         WireError
             Where the frame cannot be one.
         """
-        body = encode(frame)
-        if not self._writer.is_closing():
-            self._writer.write(body)
+        self.hold(frame)
+        if not self._flushing:
+            self._flushing = True
+            asyncio.get_running_loop().call_soon(self.flush)
+
+    def hold(self, frame: Frame) -> None:
+        """Keep a frame until ``flush``; raises as ``send``."""
+        self._held.append(encode(frame))
+
+    def flush(self) -> None:
+        """Hand what is held to the system, at once: one call for all frames."""
+        held, self._held, self._flushing = self._held, [], False
+        if held and not self._writer.is_closing():
+            self._writer.write(held[0] if len(held) == 1 else b"".join(held))
 
     @property
     def backlog(self) -> int:
         """Bytes sent that the other side has not taken."""
-        return self._writer.transport.get_write_buffer_size()
+        return self._writer.transport.get_write_buffer_size() + sum(map(len, self._held))
 
     @property
     def is_slow(self) -> bool:
@@ -56,6 +75,7 @@ class Connection:
 
     async def flushed(self) -> None:
         """Wait until the backlog has gone down; returns at once where the connection has ended."""
+        self.flush()
         with contextlib.suppress(ConnectionError):
             await self._writer.drain()
 
@@ -67,13 +87,38 @@ class Connection:
         WireError
             For bytes that are no frame.
         """
-        return await read_frame(self._reader)
+        while not self._come:
+            bodies = await self.receive_all()
+            if not bodies:
+                return None
+            self._come.extend(bodies)
+        return decode(self._come.popleft())
+
+    async def receive_all(self) -> list[bytes]:
+        """The bodies of the next frames, as many as have come; none at the end. Raises as ``receive``."""
+        if self._come:
+            bodies = list(self._come)
+            self._come.clear()
+            return bodies
+        while True:
+            try:
+                data = await self._reader.read(_CHUNK)
+            except ConnectionError:
+                return []
+            if not data:
+                self._frames.end()
+                return []
+            bodies = self._frames.cut(data)
+            if bodies:
+                return bodies
 
     def close(self) -> None:
+        self.flush()
         self._writer.close()
 
     async def closed(self) -> None:
         """Close, and wait until that is done."""
+        self.flush()
         await _closed(self._writer)
 
 
@@ -138,6 +183,7 @@ class Listener:
         task = asyncio.current_task()
         assert task is not None
         self._open[task] = writer
+        connection: Connection | None = None
         try:
             connection = await self._authenticated(reader, writer)
             if connection is not None:
@@ -146,6 +192,8 @@ class Listener:
             pass
         finally:
             del self._open[task]
+            if connection is not None:
+                connection.flush()
             writer.close()
 
     async def _authenticated(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> Connection | None:

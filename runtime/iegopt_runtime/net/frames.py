@@ -6,13 +6,14 @@ Nothing is ever unpickled: a frame holds maps, lists, strings, bytes, numbers an
 from __future__ import annotations
 
 import asyncio
+import struct
 from typing import Any
 
 import msgpack
 
 from iegopt_runtime.errors import WireError
 
-__all__ = ["LONGEST", "Frame", "decode", "decode_all", "encode", "read_frame"]
+__all__ = ["LONGEST", "Frame", "Frames", "decode", "decode_all", "encode", "read_frame", "stamped"]
 
 Frame = dict[str, Any]
 
@@ -21,6 +22,9 @@ LONGEST = 64 * 2**20
 
 _LENGTH = 4
 _DEEPEST = 64
+_SHORT_MAP, _LONGEST_SHORT_MAP = 0x80, 0x8F
+_AT = b"\xa2at\xcb"
+"""The key, and the mark of a float of eight bytes (https://github.com/msgpack/msgpack/blob/master/spec.md)."""
 
 
 def encode(frame: Frame) -> bytes:
@@ -52,7 +56,7 @@ def decode(body: bytes) -> Frame:
         frame = msgpack.unpackb(body, raw=False, strict_map_key=True, use_list=True)
     except (ValueError, TypeError, RecursionError, msgpack.UnpackException) as error:
         raise WireError(f"{len(body)} bytes that are no frame: {error}") from error
-    if not isinstance(frame, dict) or not all(isinstance(key, str) for key in frame):
+    if type(frame) is not dict or not all(type(key) is str for key in frame):
         raise WireError(f"a frame that is a {type(frame).__name__}: expected a map with names as keys")
     if _depth(frame) > _DEEPEST:
         raise WireError(f"a frame nested deeper than {_DEEPEST}")
@@ -75,6 +79,66 @@ def decode_all(data: bytes) -> list[Frame]:
     return frames
 
 
+def stamped(body: bytes, at: float) -> bytes:
+    """The body of a frame with ``at`` as its last field, which counts where the key comes twice."""
+    if _SHORT_MAP <= body[0] < _LONGEST_SHORT_MAP:
+        return bytes((body[0] + 1,)) + body[1:] + _AT + struct.pack(">d", at)
+    packed: bytes = msgpack.packb({**decode(body), "at": at}, use_bin_type=True)
+    return packed
+
+
+class Frames:
+    """Cuts a stream of bytes into the bodies of its frames."""
+
+    def __init__(self) -> None:
+        self._left = bytearray()
+        self._wanted = _LENGTH
+
+    def cut(self, data: bytes) -> list[bytes]:
+        """The bodies that these bytes complete.
+
+        Raises
+        ------
+        WireError
+            For a length above ``LONGEST``.
+        """
+        self._left += data
+        left, start, bodies = self._left, 0, []
+        while len(left) - start >= self._wanted:
+            length = int.from_bytes(left[start : start + _LENGTH], "big")
+            if length > LONGEST:
+                raise WireError(_too_long(length, LONGEST))
+            end = start + _LENGTH + length
+            if end > len(left):
+                self._wanted = _LENGTH + length
+                break
+            bodies.append(bytes(left[start + _LENGTH : end]))
+            start, self._wanted = end, _LENGTH
+        del left[:start]
+        return bodies
+
+    def end(self) -> None:
+        """There are no more bytes.
+
+        Raises
+        ------
+        WireError
+            Where that is in the middle of a frame.
+        """
+        if len(self._left) >= _LENGTH:
+            raise WireError(_cut_short(self._wanted - len(self._left)))
+        if self._left:
+            raise WireError("the connection ended inside the length of a frame")
+
+
+def _too_long(length: int, longest: int) -> str:
+    return f"a frame of {length} bytes was announced: expected at most {longest}"
+
+
+def _cut_short(missing: int) -> str:
+    return f"the connection ended {missing} bytes before the end of a frame"
+
+
 async def read_frame(reader: asyncio.StreamReader, longest: int = LONGEST) -> Frame | None:
     """The next frame, ``None`` where the other side has closed between two.
 
@@ -93,26 +157,27 @@ async def read_frame(reader: asyncio.StreamReader, longest: int = LONGEST) -> Fr
         return None
     length = int.from_bytes(head, "big")
     if length > longest:
-        raise WireError(f"a frame of {length} bytes was announced: expected at most {longest}")
+        raise WireError(_too_long(length, longest))
     try:
         return decode(await reader.readexactly(length))
     except asyncio.IncompleteReadError as end:
-        raise WireError(f"the connection ended {length - len(end.partial)} bytes before the end of a frame") from end
+        raise WireError(_cut_short(length - len(end.partial))) from end
     except ConnectionError:
         return None
 
 
+_NESTS = frozenset({dict, list})
+
+
 def _depth(frame: Frame) -> int:
-    depth = 0
-    level: list[dict[str, Any] | list[Any]] = [frame]
-    while level:
+    depth = 1
+    level = [inner for inner in frame.values() if type(inner) in _NESTS]
+    while level and depth <= _DEEPEST:
         depth += 1
-        if depth > _DEEPEST:
-            break
         level = [
             inner
             for outer in level
-            for inner in (outer.values() if isinstance(outer, dict) else outer)
-            if isinstance(inner, dict | list)
+            for inner in (outer.values() if type(outer) is dict else outer)
+            if type(inner) in _NESTS
         ]
     return depth

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
+from typing import Any
 
+from iegopt.control.documents import document, read
 from iegopt.control.messages import Answer, Stream
 from iegopt_runtime.errors import RuntimeFault
 
@@ -17,6 +19,7 @@ class _Feed:
     said: list[Stream | Answer] = field(default_factory=list)
     tokens: dict[str, int] = field(default_factory=dict)
     answered: bool = False
+    followers: int = 0
     waiting: list[asyncio.Future[None]] = field(default_factory=list)
 
     def say(self, message: Stream | Answer) -> None:
@@ -32,7 +35,7 @@ class _Feed:
 
 
 class Feeds:
-    """Kept until the client has acknowledged the answer."""
+    """Kept until the controller has them dropped."""
 
     def __init__(self) -> None:
         self._feeds: dict[str, _Feed] = {}
@@ -64,6 +67,25 @@ class Feeds:
         if feed is not None and feed.answered:
             del self._feeds[request_id]
 
+    def snapshot(self) -> dict[str, list[dict[str, Any]]]:
+        """All that was said, by request, piece by piece: who heard some of the pieces goes on with the next."""
+        return {name: [document(message) for message in feed.said] for name, feed in self._feeds.items() if feed.said}
+
+    def restore(self, said: dict[str, list[dict[str, Any]]]) -> None:
+        """Say again what a snapshot holds.
+
+        Raises
+        ------
+        InputError
+            Where it is none.
+        """
+        for number, frame in enumerate(frame for frames in said.values() for frame in frames):
+            message = read(frame, f"what was said, message {number}")
+            if isinstance(message, Stream):
+                self.stream(message)
+            elif isinstance(message, Answer):
+                self.answer(message)
+
     async def follow(self, request_id: str) -> AsyncIterator[Stream | Answer]:
         """All that is said about a request, up to its answer; one that is not known yet is waited for.
 
@@ -73,16 +95,22 @@ class Feeds:
             The controller ends before.
         """
         feed = self._feeds.setdefault(request_id, _Feed())
+        feed.followers += 1
         heard = 0
-        while True:
-            while heard < len(feed.said):
-                message = feed.said[heard]
-                heard += 1
-                yield message
-                if isinstance(message, Answer):
-                    return
-            if self._ended is not None:
-                raise RuntimeFault(self._ended)
-            future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            feed.waiting.append(future)
-            await future
+        try:
+            while True:
+                while heard < len(feed.said):
+                    message = feed.said[heard]
+                    heard += 1
+                    yield message
+                    if isinstance(message, Answer):
+                        return
+                if self._ended is not None:
+                    raise RuntimeFault(self._ended)
+                future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+                feed.waiting.append(future)
+                await future
+        finally:
+            feed.followers -= 1
+            if not feed.said and not feed.followers and self._feeds.get(request_id) is feed:
+                del self._feeds[request_id]  # nobody waits any more for a request that nobody knows

@@ -2,7 +2,10 @@
 
 The controller is a pure function of its events, so that reading them again gives its state again. SQLite in WAL mode: a
 killed process loses nothing that was committed (https://sqlite.org/wal.html, "synchronous=NORMAL"); with ``durable``
-neither does a machine that loses power, at the price of an fsync for every batch of events.
+neither does a machine that loses power, at the price of an fsync for every batch of events. A row is a batch: a
+MessagePack list of the events' bodies (in version 1 it was the one event).
+
+The log is written back into the database beside the loop (``write_back``), unless that falls far behind.
 """
 
 from __future__ import annotations
@@ -19,14 +22,22 @@ import msgpack
 from iegopt.errors import InputError
 from iegopt_runtime.errors import RuntimeFault, WireError
 from iegopt_runtime.net.frames import Frame, decode
+from iegopt_runtime.shell.write_back import WriteBack
 
 __all__ = ["Journal"]
 
-_VERSION = 1
+_VERSION = 2
+_READABLE = (1, 2)
+
+_INSERT = "INSERT INTO event (body) VALUES (?)"
+_LOG_PAGES = 16_000
+"""Pages of the log, of 4 KiB, after which the writer writes it back itself, and waits."""
 
 
 class Journal:
     """Events in the order in which they were handled.
+
+    ``size`` is the number of bytes of its events and of the snapshot before them, ``saved`` of the latter.
 
     Parameters
     ----------
@@ -52,12 +63,18 @@ class Journal:
             self._db.execute("CREATE TABLE IF NOT EXISTS event (seq INTEGER PRIMARY KEY, body BLOB NOT NULL)")
             self._db.execute("CREATE TABLE IF NOT EXISTS policy (body BLOB NOT NULL)")
             (version,) = self._db.execute("PRAGMA user_version").fetchone()
-            if version == 0:
+            if version in (0, *_READABLE):
                 self._db.execute(f"PRAGMA user_version={_VERSION}")
+            self._db.execute(f"PRAGMA wal_autocheckpoint={_LOG_PAGES}")
+            self._db.execute("CREATE TABLE IF NOT EXISTS snapshot (body BLOB NOT NULL)")
+            (events,) = self._db.execute("SELECT coalesce(sum(length(body)), 0) FROM event").fetchone()
+            (self.saved,) = self._db.execute("SELECT coalesce(sum(length(body)), 0) FROM snapshot").fetchone()
+            self.size = events + self.saved
         except (sqlite3.Error, OSError) as error:
             os.close(self._lock)
             raise InputError(f"{path}: expected a journal, but {error}") from error
-        if version not in (0, _VERSION):
+        self._write_back = WriteBack(path)
+        if version not in (0, *_READABLE):
             self.close()
             raise InputError(f"{path}: a journal of version {version}: expected {_VERSION}")
 
@@ -75,25 +92,28 @@ class Journal:
             raise InputError(f"{path}: another controller holds this journal") from error
         return lock
 
-    def append(self, events: Iterable[Frame]) -> None:
-        """Write a batch of events, all or none of them.
+    def append(self, events: Iterable[Frame | bytes]) -> None:
+        """Write a batch of events, all or none of them; ``bytes`` are packed already.
 
         Raises
         ------
         RuntimeFault
             They cannot be written: the disk is full, or gone.
         """
-        rows = [(msgpack.packb(event, use_bin_type=True),) for event in events]
+        batch = _packed([event if isinstance(event, bytes) else _packed(event) for event in events])
         try:
-            self._db.execute("BEGIN")
-            self._db.executemany("INSERT INTO event (body) VALUES (?)", rows)
-            self._db.execute("COMMIT")
+            self._db.execute(_INSERT, (batch,))  # a transaction of its own
         except sqlite3.Error as error:
             raise RuntimeFault(f"journal {self._path}: {error}") from error
+        self.size += len(batch)
+        self._write_back.written(len(batch))
 
     def take_back(self, count: int) -> None:
-        """Strike the last events, which nothing has followed from."""
-        self._db.execute("DELETE FROM event WHERE seq IN (SELECT seq FROM event ORDER BY seq DESC LIMIT ?)", (count,))
+        """Strike the last events of the last batch, which nothing has followed from."""
+        seq, row = self._db.execute("SELECT seq, body FROM event ORDER BY seq DESC LIMIT 1").fetchone()
+        left = _packed(_bodies(row)[:-count])
+        self._db.execute("UPDATE event SET body = ? WHERE seq = ?", (left, seq))
+        self.size += len(left) - len(row)
 
     def replay(self) -> Iterator[Frame]:
         """All events, oldest first.
@@ -103,42 +123,70 @@ class Journal:
         InputError
             Where one of them cannot be read.
         """
-        rows = self._db.execute("SELECT seq, body FROM event ORDER BY seq")
+        rows = self._db.execute("SELECT body FROM event ORDER BY seq")
         while True:
             try:
                 row = rows.fetchone()
                 if row is None:
                     return
-                event = decode(row[1])
+                events = [decode(body) for body in _bodies(row[0])]
             except (sqlite3.Error, WireError) as error:
                 raise InputError(f"{self._path}: the journal is damaged: {error}") from error
-            yield event
+            yield from events
 
-    def restart(self, events: Iterable[Frame] = ()) -> None:
-        """Begin anew with these events: what is answered and acknowledged need not be read again."""
-        rows = [(msgpack.packb(event, use_bin_type=True),) for event in events]
-        self._db.execute("BEGIN")
-        self._db.execute("DELETE FROM event")
-        self._db.executemany("INSERT INTO event (body) VALUES (?)", rows)
-        self._db.execute("COMMIT")
+    def restart(self, snapshot: Frame | None = None) -> None:
+        """Begin anew, with what all events so far have led to, or with nothing where that is over.
+
+        Raises
+        ------
+        RuntimeFault
+            As ``append``.
+        """
+        body = _packed(snapshot) if snapshot is not None else b""
+        try:
+            self._db.execute("BEGIN")
+            self._db.execute("DELETE FROM event")
+            self._db.execute("DELETE FROM snapshot")
+            if body:
+                self._db.execute("INSERT INTO snapshot (body) VALUES (?)", (body,))
+            self._db.execute("COMMIT")
+        except (sqlite3.Error, OverflowError) as error:
+            raise RuntimeFault(f"journal {self._path}: {error}") from error
+        self.size = self.saved = len(body)
+
+    def snapshot(self) -> Frame | None:
+        """What the events before those of ``replay`` have led to; ``None`` where there were none.
+
+        Raises
+        ------
+        InputError
+            Where it cannot be read.
+        """
+        row = self._db.execute("SELECT body FROM snapshot").fetchone()
+        if row is None:
+            return None
+        try:
+            document = msgpack.unpackb(row[0], raw=False, use_list=True)
+        except (ValueError, TypeError, msgpack.UnpackException) as error:
+            raise InputError(f"{self._path}: the journal is damaged: {error}") from error
+        if not isinstance(document, dict):
+            raise InputError(f"{self._path}: the journal is damaged: a snapshot that is no mapping")
+        return document
 
     def policy(self, wanted: Frame) -> Frame:
         """The policy under which the events were and will be handled: the one in force as long as there are events of
         its time, else the one that is wanted, which is then written down."""
         held = self._db.execute("SELECT body FROM policy").fetchone()
-        if held is not None and len(self):
+        if held is not None and self.size:
             return decode(held[0])
         self._db.execute("BEGIN")
         self._db.execute("DELETE FROM policy")
-        self._db.execute("INSERT INTO policy (body) VALUES (?)", (msgpack.packb(wanted, use_bin_type=True),))
+        self._db.execute("INSERT INTO policy (body) VALUES (?)", (_packed(wanted),))
         self._db.execute("COMMIT")
         return wanted
 
-    def __len__(self) -> int:
-        (count,) = self._db.execute("SELECT count(*) FROM event").fetchone()
-        return int(count)
-
     def close(self) -> None:
+        self._write_back.close()
         self._db.close()
         os.close(self._lock)
 
@@ -147,3 +195,17 @@ class Journal:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _packed(data: Frame | list[bytes]) -> bytes:
+    body: bytes = msgpack.packb(data, use_bin_type=True)
+    return body
+
+
+def _bodies(row: bytes) -> list[bytes]:
+    """The bodies of a batch; a row of version 1 is one itself."""
+    try:
+        batch = msgpack.unpackb(row, use_list=True)
+    except (ValueError, TypeError, RecursionError, msgpack.UnpackException):
+        return [row]
+    return batch if isinstance(batch, list) and all(isinstance(body, bytes) for body in batch) else [row]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections.abc import Callable
 from pathlib import Path
 
@@ -55,6 +56,8 @@ async def serve(
     if not address.is_loopback:
         tell(f"{address} can be reached from other machines: frames are authenticated, but not encrypted")
     tell(f"listening on {await shell.listen(address)}")
+    gc.collect()
+    gc.freeze()  # what was imported stays: a full collection, in which nothing else happens, need not look through it
     await until_terminated(asyncio.create_task(shell.run()))
 
 
@@ -64,5 +67,5 @@ def policy_in_force(journal: Journal, policy: ControlPolicy, tell: Callable[[str
     held = journal.policy(wanted)
     if held == wanted:
         return policy
-    tell("the journal was written under another policy, which stays in force until it begins anew")
+    tell("the journal was written under another policy, which stays in force: a new one takes another journal")
     return validate(ControlPolicy, held, "journal", "policy")

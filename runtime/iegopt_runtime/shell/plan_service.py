@@ -103,7 +103,10 @@ class PlanService:
                 answer = planner.plan(request, deadline_ms=self._deadline_ms, explained=False)
                 if isinstance(answer, Plan):
                     return _document(answer), "", False
-            why = _reason(planner.plan(request, deadline_ms=self._deadline_ms))
+            answer = planner.plan(request, deadline_ms=self._deadline_ms)  # why not; or there was only no time before
+            if isinstance(answer, Plan):
+                return _document(answer), "", False
+            why = _reason(answer)
         except IegoptError as error:
             why = str(error)
         except Exception as error:  # noqa: BLE001 - a request without an answer would wait until its time is over
@@ -153,9 +156,7 @@ class PlanService:
         self._thread.shutdown(wait=True, cancel_futures=True)
 
 
-def _reason(answer: Plan | NoPlan) -> str:
-    if isinstance(answer, Plan):  # found at the second look
-        return "there was no time for a plan"
+def _reason(answer: NoPlan) -> str:
     return "; ".join(str(conflict["sentence"]) for conflict in answer.conflicts) or answer.note or answer.status
 
 

@@ -12,6 +12,7 @@ is asked for again, and workers that ran on report what they did meanwhile.
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 from typing import Any
@@ -43,12 +44,11 @@ from iegopt.control.messages import (
     WakeAt,
 )  # fmt: skip
 from iegopt.control.policy import ControlPolicy
-from iegopt.control.registry import standing
 from iegopt.errors import InputError
 from iegopt_runtime.errors import WireError
 from iegopt_runtime.net.address import Address
 from iegopt_runtime.net.connection import Connection, Listener
-from iegopt_runtime.net.frames import Frame
+from iegopt_runtime.net.frames import Frame, decode, stamped
 from iegopt_runtime.shell.clock import ControllerClock
 from iegopt_runtime.shell.feeds import Feeds
 from iegopt_runtime.shell.journal import Journal
@@ -62,8 +62,11 @@ _MOST_WAITING = 16 * _BATCH
 """Events that wait to be handled, beyond which sockets are not read."""
 
 _TO_WORKER = (Start, Stop, Reserve, Release, Forget, Introduce, Dismiss)
-_COMPACT_ABOVE = 20_000
-"""Events after which a journal without open requests begins anew."""
+_COMPACT_ABOVE = 4 * 2**20
+"""Bytes of events after which a journal begins anew, from the state, when there are no requests."""
+
+_SAVE_ABOVE, _SAVE_TIMES = 32 * 2**20, 4
+"""Bytes of events after which it does so when there are; no fewer than so many times those of the state."""
 
 
 class Shell:
@@ -87,8 +90,9 @@ class Shell:
         self.feeds = Feeds()
         self._journal, self._plans, self._tell = journal, plans, tell
         self._listener = Listener(secret, self._serve, lambda reason: tell(f"refused a caller: {reason}"))
-        self._queue: asyncio.Queue[Event] = asyncio.Queue()
-        self._room = asyncio.Event()
+        self._queue: deque[tuple[Event, bytes | None]] = deque()
+        self._arrived, self._room = asyncio.Event(), asyncio.Event()
+        self._written_to: set[Connection] = set()
         self._workers: dict[str, tuple[Connection, str, str]] = {}
         self._held: dict[str, tuple[str, Held]] = {}
         self._planning: set[asyncio.Task[None]] = set()
@@ -100,7 +104,11 @@ class Shell:
 
     def _replayed(self) -> float:
         """Handle the journal's events again; returns the time of the last. What clients were told is kept for them."""
-        last = 0.0
+        saved = self._journal.snapshot()
+        if saved is not None:
+            self.controller = Controller.restored(self.controller.core.policy, library.llm, saved.get("state", {}))
+            self.feeds.restore(saved.get("said", {}))
+        last = self.controller.core.now
         for number, frame in enumerate(self._journal.replay()):
             event = read(frame, f"journal, event {number}")
             if not isinstance(event, Event):
@@ -119,7 +127,7 @@ class Shell:
 
     async def run(self) -> None:
         """Carry on until cancelled; the journal and the planner are closed then."""
-        if len(self._journal):
+        if self._journal.size:
             self.put(Restarted(self.clock()))
         try:
             while True:
@@ -153,14 +161,16 @@ class Shell:
         """
         self.put(event_of_client(frame, "here", self.clock()))
 
-    def put(self, event: Event) -> None:
-        """Hand in an event; it is in the journal before anything follows from it."""
-        self._queue.put_nowait(event)
+    def put(self, event: Event, body: bytes | None = None) -> None:
+        """Hand in an event, with its document where that is packed already; it is in the journal before anything
+        follows from it."""
+        self._queue.append((event, body))
+        self._arrived.set()
 
-    async def _take(self, event: Event) -> None:
+    async def _take(self, event: Event, body: bytes | None = None) -> None:
         """Hand in what came from a socket, which is read on when there is room for more."""
-        self.put(event)
-        if self._queue.qsize() >= _MOST_WAITING:
+        self.put(event, body)
+        if len(self._queue) >= _MOST_WAITING:
             self._room.clear()
             await self._room.wait()
 
@@ -169,21 +179,22 @@ class Shell:
         return self.feeds.follow(request_id)
 
     async def _turn(self) -> None:
-        events = [await self._queue.get()]
-        while len(events) < _BATCH and not self._queue.empty():
-            events.append(self._queue.get_nowait())
-        self._journal.append(document(event) for event in events)
-        for event, commands in self._handled(events):
+        await self._arrived.wait()
+        events = [self._queue.popleft() for _ in range(min(_BATCH, len(self._queue)))]
+        if not self._queue:
+            self._arrived.clear()
+        self._journal.append(document(event) if body is None else body for event, body in events)
+        for event, commands in self._handled([event for event, _ in events]):
             self._to_feeds(event, commands)
             for command in commands:
                 self._carry_out(command)
             for watcher in self._watchers:
                 watcher(event, commands)
-        if not self.controller.core.runs and len(self._journal) > _COMPACT_ABOVE:
-            begin = standing(self.controller.core)
-            if begin is not None:
-                self._journal.restart(document(event) for event in begin)
-        if self._queue.qsize() < _MOST_WAITING:
+        for connection in self._written_to:
+            connection.flush()
+        self._written_to.clear()
+        self._compact()
+        if len(self._queue) < _MOST_WAITING:
             self._room.set()
 
     def _handled(self, events: list[Event]) -> list[tuple[Event, tuple[Command, ...]]]:
@@ -198,25 +209,32 @@ class Shell:
                 raise
         return handled
 
+    def _compact(self) -> None:
+        """Begin the journal anew where it has grown long."""
+        journal = self._journal
+        most = max(_SAVE_ABOVE, _SAVE_TIMES * journal.saved) if self.controller.core.runs else _COMPACT_ABOVE
+        if journal.size - journal.saved > most:
+            journal.restart({"state": self.controller.snapshot(), "said": self.feeds.snapshot()})
+
     def _to_feeds(self, event: Event, commands: tuple[Command, ...]) -> None:
+        answered = False
         for command in commands:
             if isinstance(command, Stream):
                 self.feeds.stream(command)
             elif isinstance(command, Answer):
                 self.feeds.answer(command)
-        answered = any(isinstance(command, Answer) for command in commands)
+                answered = True
+            elif isinstance(command, Discard):
+                self.feeds.forget_answer(command.request_id)
         if isinstance(event, Acknowledged) or (isinstance(event, Submitted) and not answered):
             self.feeds.forget_answer(event.request_id)
-        elif isinstance(event, Ticked):
-            for command in commands:
-                if isinstance(command, Discard):
-                    self.feeds.forget_answer(command.request_id)
 
     def _carry_out(self, command: Command) -> None:
         if isinstance(command, _TO_WORKER):
-            connection = self._workers.get(command.worker)
-            if connection is not None:  # without one it is away, and told everything when it is back
-                connection[0].send(document(command))
+            known = self._workers.get(command.worker)
+            if known is not None:  # without one it is away, and told everything when it is back
+                known[0].hold(document(command))
+                self._written_to.add(known[0])
         elif isinstance(command, MakePlan):
             task = asyncio.create_task(self._plan(command))
             self._planning.add(task)
@@ -250,17 +268,20 @@ class Shell:
     async def _serve_worker(self, connection: Connection) -> None:
         name, epoch = connection.name, ""
         try:
-            while (frame := await connection.receive()) is not None:
-                event = event_of_worker(frame, name, self.clock())
-                if isinstance(event, Registered):
-                    epoch = event.epoch
-                    self._plans.check(event.device, event.role)
-                    self._registered(connection, event)
-                elif not epoch:
-                    raise InputError(f"worker {name}: {type(event).__name__} came before Registered")
-                if isinstance(event, Registered | Heartbeat) and self._workers[name][2] == "lm":
-                    self._held[name] = (self._workers[name][1], Held(event.kv_free, event.variants, event.weights_free))
-                await self._take(event)
+            while bodies := await connection.receive_all():
+                for body in bodies:
+                    at = self.clock()
+                    event = event_of_worker(decode(body), name, at)
+                    if isinstance(event, Registered):
+                        epoch = event.epoch
+                        self._plans.check(event.device, event.role)
+                        self._registered(connection, event)
+                    elif not epoch:
+                        raise InputError(f"worker {name}: {type(event).__name__} came before Registered")
+                    if isinstance(event, (Registered, Heartbeat)) and self._workers[name][2] == "lm":
+                        held = Held(event.kv_free, event.variants, event.weights_free)
+                        self._held[name] = (self._workers[name][1], held)
+                    await self._take(event, stamped(body, at))
         finally:
             if self._workers.get(name, (None,))[0] is connection:
                 del self._workers[name]

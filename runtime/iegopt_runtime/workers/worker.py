@@ -35,7 +35,7 @@ from iegopt.errors import IegoptError, InputError
 from iegopt_runtime.errors import KvLost, NoRoom, Refused, RuntimeFault, WireError, is_out_of_memory
 from iegopt_runtime.net.address import Address
 from iegopt_runtime.net.connection import Connection, connect
-from iegopt_runtime.net.frames import Frame
+from iegopt_runtime.net.frames import Frame, decode
 from iegopt_runtime.workers.attempts import RunningAttempt
 from iegopt_runtime.workers.executor import Executor, StageFailed, StagePreempted
 
@@ -163,17 +163,16 @@ class Worker:
     async def _listen(self, connection: Connection) -> None:
         while True:
             try:
-                frame = await connection.receive()
-                if frame is None:
-                    return
-                if frame.get("type") == "wrong":
-                    raise Refused(str(frame.get("reason")))
-                command = read(frame, "a command")
+                bodies = await connection.receive_all()
+                commands = [_command(decode(body)) for body in bodies]
             except (WireError, InputError):  # not our controller's doing: begin anew
                 return
-            handler = _HANDLERS.get(type(command))
-            if handler is not None:
-                handler(self, command)
+            if not commands:
+                return
+            for command in commands:
+                handler = _HANDLERS.get(type(command))
+                if handler is not None:
+                    handler(self, command)
 
     def _send(self, frame: Frame) -> None:
         """What is lost while nobody listens is said again by ``_introduce``."""
@@ -194,16 +193,26 @@ class Worker:
             return
         attempt = RunningAttempt(key, self.identity.worker, self._send)
         self._running[key] = attempt
-        self._send(attempt.frame("Accepted"))
         attempt.task = asyncio.create_task(self._executed(command, attempt))
         attempt.task.add_done_callback(lambda task: self._ended_with(attempt, task))
+        asyncio.get_running_loop().call_soon(self._accept, attempt)
+
+    def _accept(self, attempt: RunningAttempt) -> None:
+        """Say that a stage runs, unless it is done already: its end, which is about to be said, implies it."""
+        assert attempt.task is not None
+        if not attempt.task.done():
+            self._send(attempt.frame("Accepted"))
 
     async def _executed(self, command: Start, attempt: RunningAttempt) -> Frame:
         """The last message about an attempt."""
         limit = command.limits.get("timeout")
         try:
-            async with asyncio.timeout(limit):
-                result = await self._executor.run(command.kind, command.work, attempt)
+            run = self._executor.run(command.kind, command.work, attempt)
+            if limit is None:
+                result = await run
+            else:
+                async with asyncio.timeout(limit):
+                    result = await run
             return attempt.frame("Finished", result=result)
         except TimeoutError:
             message = f"it took longer than {limit:g} s"
@@ -264,6 +273,13 @@ class Worker:
 
     def _dismiss(self, command: Dismiss) -> None:
         self._dismissed.set()
+
+
+def _command(frame: Frame) -> Message:
+    """What the controller says (raises ``Refused`` where it says that this worker is wrong)."""
+    if frame.get("type") == "wrong":
+        raise Refused(str(frame.get("reason")))
+    return read(frame, "a command")
 
 
 _HANDLERS: dict[type[Message], Callable[[Worker, Any], None]] = {
