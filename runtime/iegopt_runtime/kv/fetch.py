@@ -14,8 +14,9 @@ from iegopt_runtime.kv.blocks import KvManifest
 from iegopt_runtime.kv.channel import Channel
 from iegopt_runtime.kv.codec import grade_of
 from iegopt_runtime.kv.files import BlockFiles
+from iegopt_runtime.kv.incoming import Incoming
 from iegopt_runtime.kv.pieces import PieceReceiver
-from iegopt_runtime.kv.store import Incoming, KvStore
+from iegopt_runtime.kv.store import KvStore
 from iegopt_runtime.kv.tiers import Tier
 
 __all__ = ["Fetched", "KvFetcher"]

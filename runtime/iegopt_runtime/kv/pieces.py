@@ -17,8 +17,8 @@ from iegopt_runtime.errors import TransferError
 from iegopt_runtime.kv.blocks import Block, KvManifest
 from iegopt_runtime.kv.channel import MOST_SLOTS, Channel
 from iegopt_runtime.kv.codec import Compression, decode, encode, encoded_bytes, used_for
+from iegopt_runtime.kv.incoming import Incoming
 from iegopt_runtime.kv.layout import KvLayout
-from iegopt_runtime.kv.store import Incoming
 
 __all__ = ["PieceReceiver", "PieceSender", "layers_per_piece"]
 
