@@ -34,6 +34,7 @@ class Trace:
     def watch(self, event: Event, commands: tuple[Command, ...]) -> None:
         """Take in an event and what followed from it."""
         if isinstance(event, messages.Accepted):
+            self._lost(event)
             self._open.setdefault(_key(event), (event.at, self._row("workers", event.worker)))
         elif isinstance(event, messages.Progress):
             self._tokens[_key(event)] = self._tokens.get(_key(event), 0) + len(event.tokens)
@@ -64,6 +65,14 @@ class Trace:
         if isinstance(event, messages.Failed):
             details |= {"cause": event.cause, "message": event.message}
         self._slice(event.stage, begun[0], event.at, begun[1], details)
+
+    def _lost(self, event: messages.Accepted) -> None:
+        """Earlier attempts of a stage that begins anew ended without a word, with their worker."""
+        for key in [key for key in self._open if key[:2] == (event.request_id, event.stage) and key[2] < event.attempt]:
+            begun, row = self._open.pop(key)
+            tokens = self._tokens.pop(key, 0)
+            details = {"request": key[0], "attempt": key[2], "tokens": tokens, "ended": "lost"}
+            self._slice(event.stage, begun, event.at, row, details)
 
     def _planned(self, event: messages.Planned) -> None:
         asked = self._planning.pop((event.request_id, event.generation), None)

@@ -192,6 +192,22 @@ def test_a_refused_request_that_is_taken_later_is_answered_anew(tmp_path: Path) 
     run(part)
 
 
+def test_nothing_is_kept_for_who_follows_a_request_that_there_never_was(tmp_path: Path) -> None:
+    async def part() -> None:
+        async with running(tmp_path) as host:
+            for name in ("x", "y", "y"):
+                (await host.call("c", "client")).send({"type": "Follow", "request_id": name})
+            await until(lambda: set(host.shell.feeds._feeds) == {"x", "y"})
+            host.opened[0].close()
+            host.opened[1].close()
+            await until(lambda: set(host.shell.feeds._feeds) == {"y"})
+            host.shell.say(submitted("y"))
+            host.shell.say({"type": "Cancelled", "request_id": "y", "reason": "x"})
+            assert (await heard(host.opened[2], "Answer"))["request_id"] == "y"
+
+    run(part)
+
+
 def test_a_plan_bears_the_time_when_it_was_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Else a trace shows plans that took no time."""
     planned = PlanService.planned
