@@ -72,7 +72,7 @@ def _stages(answer: dict[str, Any]) -> Table:
     table = Table(box=None, pad_edge=False, title="Planned and measured", title_justify="left")
     for name, justify in (("stage", "left"), ("device", "left"), ("planned", "right"), ("measured", "right")):
         table.add_column(name, justify="right" if justify == "right" else "left")
-    for name in ("ratio", "KV moved"):
+    for name in ("ratio", "KV moved", "tokens made + had"):
         table.add_column(name, justify="right")
     table.add_column("attempts", justify="right")
     table.add_column("state")
@@ -81,9 +81,14 @@ def _stages(answer: dict[str, Any]) -> Table:
         ratio = f"{ran / planned:.2g} ×" if planned and ran else ""
         table.add_row(
             name, stage["device"] or "", seconds(planned) if planned is not None else "", seconds(ran), ratio,
-            data(stage["moved"]) if stage["moved"] else "", str(stage["attempts"]), stage["state"],
+            data(stage["moved"]) if stage["moved"] else "", _computed(stage), str(stage["attempts"]), stage["state"],
         )  # fmt: skip
     return table
+
+
+def _computed(stage: dict[str, Any]) -> str:
+    """Tokens whose KV a stage computed, and those of which it had it."""
+    return f"{stage['computed']:,} + {stage['reused']:,}" if stage["computed"] is not None else ""
 
 
 def _recoveries(answer: dict[str, Any]) -> Table:

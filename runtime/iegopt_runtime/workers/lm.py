@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 from iegopt.control.work import kv_name, request_of
@@ -235,7 +236,9 @@ class LmExecutor:
         return {address.partition(":")[0]: address for address in self._traffic.server.addresses}
 
     async def close(self) -> None:
-        await asyncio.to_thread(self._engine.close)
+        # In a thread of its own: those of the loop may all be waiting for peers that hang.
+        with ThreadPoolExecutor(1, thread_name_prefix="closing") as own:
+            await asyncio.get_running_loop().run_in_executor(own, self._engine.close)
         self._traffic.server.close()
 
 

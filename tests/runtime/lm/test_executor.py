@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -101,3 +103,23 @@ def test_requests_whose_names_begin_alike_are_forgotten_one_by_one(
         executor.forget("a/1")
         assert executor.holds() == set()
         assert client.engine.store.use().reserved == 0
+
+
+def test_it_closes_while_every_thread_of_the_loop_waits(
+    make_client: Callable[..., Client], registry: Registry, tmp_path: Path
+) -> None:
+    over = threading.Event()
+
+    async def closed(executor: LmExecutor) -> None:
+        loop = asyncio.get_running_loop()
+        loop.set_default_executor(ThreadPoolExecutor(1))
+        waiting = loop.run_in_executor(None, over.wait)
+        try:
+            async with asyncio.timeout(10):
+                await executor.close()
+        finally:
+            over.set()
+            await waiting
+
+    with executor_of(make_client(), registry, tmp_path) as executor:
+        asyncio.run(closed(executor))
