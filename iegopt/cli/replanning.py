@@ -49,7 +49,9 @@ def _replan(arguments: argparse.Namespace) -> int:
     cluster_file = document_path(arguments.cluster, "clusters")
     policy_file = None if arguments.policy is None else document_path(arguments.policy, "policies")
     check_outputs([arguments.html], [file for file in (snapshot_file, cluster_file, policy_file) if file is not None])
+    from iegopt.errors import InputError
     from iegopt.spec.load import load_cluster, load_policy, load_snapshot
+    from iegopt.spec.text import file_name
 
     snapshot, cluster = load_snapshot(snapshot_file), load_cluster(cluster_file)
     policy = None if policy_file is None else load_policy(policy_file)
@@ -58,7 +60,12 @@ def _replan(arguments: argparse.Namespace) -> int:
 
     window = (policy or BatchPolicy()).window
     with busy(f"planning {len(snapshot.queue):,} requests of {snapshot.name} on {cluster.name}"):
-        plan = Planner(cluster).replan(snapshot, policy, deadline_ms=arguments.deadline_ms)
+        planner = Planner(cluster)
+        try:
+            plan = planner.replan(snapshot, policy, deadline_ms=arguments.deadline_ms)
+        except InputError as error:
+            # What only shows against the cluster is told by the place in the snapshot: say in which file that is.
+            raise InputError(f"{file_name(snapshot_file)}: {error}") from None
     for warning in plan.warnings[:_FIRST_WARNINGS]:
         note(plain(warning))
     if len(plan.warnings) > _FIRST_WARNINGS:

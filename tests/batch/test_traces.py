@@ -89,7 +89,7 @@ def test_an_azure_trace_counts_over_midnight_and_has_no_prefixes(tmp_path: Path)
         ),
         (
             '{"timestamp": 1, "input_length": 512, "output_length": 3, "hash_ids": ["a"]}',
-            "line 1: hash_ids: a list: expected a list of whole numbers",
+            "line 1: hash_ids: a: expected a list of whole numbers",
         ),
         (AZURE + "2023-11-16 18:15:46,5\n", "line 4: 2 columns: expected 3"),
         (AZURE + "yesterday,5,5\n", "line 4: TIMESTAMP: yesterday: expected a time such as"),

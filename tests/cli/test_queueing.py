@@ -80,3 +80,13 @@ def test_a_malformed_line_is_one_line(iegopt: Run, trace: Path) -> None:
     ran = iegopt("queue", trace, *ON, "--at", "1s")
     assert (ran.code, ran.out) == (1, "")
     assert f"{trace}: line 601: input_length: missing" in ran.error_line
+
+
+@pytest.mark.parametrize(
+    ("blocks", "shown"), [("[1, -2]", "-2"), ("7", "7"), ('["x"]', "x"), (f"[{2**63}]", f"{2**63}")]
+)
+def test_a_block_that_is_none_is_shown(iegopt: Run, trace: Path, blocks: str, shown: str) -> None:
+    trace.write_text('{"timestamp": 0, "input_length": 600, "output_length": 5, "hash_ids": ' + blocks + "}\n")
+    ran = iegopt("queue", trace, *ON, "--at", "1s")
+    assert (ran.code, ran.out) == (1, "")
+    assert f"line 1: hash_ids: {shown}: expected a list of whole numbers from 0 to below " in ran.error_line

@@ -154,3 +154,12 @@ def test_nothing_of_the_page_is_fetched_and_names_are_escaped() -> None:
     assert "://" not in text
     assert "url(" not in text
     assert not {tag for tag, _ in Checked(text).tags} & {"link", "script", "img", "iframe", "object"}
+
+
+def test_what_does_not_fit_the_cluster_is_told_with_its_file(iegopt: Run, tmp_path: Path) -> None:
+    path = tmp_path / "queue.yaml"
+    instance = "{id: a, devices: [h100-99], variant: Llama-2-70B/fp16/TensorRT}"
+    path.write_text(f"snapshot: {{time: 1s, instances: [{instance}]}}")
+    ran = iegopt("replan", path, "--cluster", "mixed-racks")
+    assert (ran.code, ran.out) == (1, "")
+    assert f"{path}: snapshot.instances.0.devices: no device of cluster mixed-racks is called h100-99" in ran.error_line

@@ -120,9 +120,10 @@ def _mooncake(line: str, file: str, where: str) -> Arrival:
 
     prompt = whole("input_length", 1, "tokens")
     blocks = row.get("hash_ids", [])
-    right = isinstance(blocks, list) and all(type(block) is int and 0 <= block < _MOST_BLOCK for block in blocks)
-    if not right:
-        raise SpecError(file, where, f"hash_ids: {shown(blocks)}: expected a list of whole numbers")
+    wrong = [blocks] if not isinstance(blocks, list) else [b for b in blocks if not _is_block(b)]
+    if wrong:
+        allowed = f"a list of whole numbers from 0 to below {_MOST_BLOCK}"
+        raise SpecError(file, where, f"hash_ids: {shown(wrong[0])}: expected {allowed}")
     most = -(-prompt // MOONCAKE_BLOCK)
     if len(blocks) > most:
         room = f"{prompt} tokens, {most} blocks of {MOONCAKE_BLOCK}"
@@ -159,3 +160,7 @@ def _since(moment: datetime) -> float:
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)
     return (moment - _DAY).total_seconds()
+
+
+def _is_block(value: object) -> bool:
+    return type(value) is int and 0 <= value < _MOST_BLOCK
