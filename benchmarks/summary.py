@@ -86,10 +86,11 @@ def _planner(document: Document) -> str:
 
 
 def _deadlines(document: Document) -> str:
+    core = f", {document['core']}" if "core" in document else ""
     shares = ", ".join(f"{title} {100 * row['plans']:.4g} %" for title, row in document["by_deadline"].items())
     by_work = f", {document['late_by_work']} by their work on one alone" if "late_by_work" in document else ""
     return (
-        f"{document['late']} of {document['answers']} answers late on {document['instances']} instances, "
+        f"{document['late']} of {document['answers']} answers late on {document['instances']} instances{core}, "
         f"{document['late_beyond_waiting']} of them not because the thread waited for a processor{by_work}; "
         f"with a plan: {shares}"
     )

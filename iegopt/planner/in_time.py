@@ -39,7 +39,7 @@ _TELLING = 0.4
 _SOLVE_NEEDS = 5e-4
 """Seconds from which a solve over all sites may come to something."""
 _WORTH_A_TRY = 0.3
-"""Part of that from which it is tried all the same, where the promising sites have no plan."""
+"""Part of either from which it is tried all the same, where there is no plan yet."""
 
 
 class InTime:
@@ -112,7 +112,8 @@ class InTime:
         there is a plan already (``planned``), for anything that may be better.
         """
         ready = self._ready(graph, clock)
-        if planned and ready.left < pressure() * (_PART_LEAST + _PART_STAGE * len(graph.stages)):
+        least = pressure() * (_PART_LEAST + _PART_STAGE * len(graph.stages))
+        if solver == "auto" and ready.left < (least if planned else _WORTH_A_TRY * least):
             return None, None
         needs = _whole_seconds(cluster, graph)
         part: tuple[Compiled, Result] | None = None
