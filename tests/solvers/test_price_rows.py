@@ -47,7 +47,7 @@ def priced_root(problem: Problem, steps: int, upper: int) -> tuple[Candidates, P
     c = candidates(problem, problem.allowed)
     keep = np.ones((len(c.option), 1), dtype=np.bool_)
     pricing = Pricing(c, keep, np.zeros((len(c.capacity), 1)), no_split(c, 1))
-    return c, pricing.run(lambda: upper, steps, 1.0, lambda plan: None, lambda: False)
+    return c, pricing.run(lambda: upper, steps, 1.0, lambda plan: None, lambda _: False)
 
 
 @pytest.mark.parametrize("cells", [0, 10**9], ids=["levels", "tables"])

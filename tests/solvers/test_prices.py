@@ -39,7 +39,7 @@ def root(problem: Problem, steps: int, upper: int) -> tuple[Candidates, Pricing,
 
 
 def improved(pricing: Pricing, steps: int, upper: int, patient: bool = True) -> Priced:
-    return pricing.run(lambda: upper, steps, 1.0, lambda plan: None, lambda: False, patient)
+    return pricing.run(lambda: upper, steps, 1.0, lambda plan: None, lambda _: False, patient)
 
 
 @pytest.mark.parametrize("first", range(0, 300, 50))
@@ -168,7 +168,7 @@ def priced_root(problem: Problem, steps: int, upper: int) -> tuple[Candidates, P
     c = candidates(problem, problem.allowed)
     keep = np.ones((len(c.option), 1), dtype=np.bool_)
     pricing = Pricing(c, keep, np.zeros((len(c.capacity), 1)), no_split(c, 1))
-    return c, pricing.run(lambda: upper, steps, 1.0, lambda plan: None, lambda: False)
+    return c, pricing.run(lambda: upper, steps, 1.0, lambda plan: None, lambda _: False)
 
 
 def test_beam_keeps_memory_and_meets_slack_optimum() -> None:

@@ -254,8 +254,8 @@ class PricedSearch(BestPlan):
         if bound < UNREACHABLE // 2:  # beyond, it says that there is no plan
             self._report(None, bound if self.value is None else min(bound, self.value), PRICES_PROOF)
 
-    def _late(self) -> bool:
-        return self.clock.left <= 0
+    def _late(self, ahead: float = 0.0) -> bool:
+        return self.clock.left <= ahead
 
 
 def _fewer(left: Bools | None, keep: Bools, settled: bool = False) -> bool:

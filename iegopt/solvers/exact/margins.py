@@ -38,7 +38,7 @@ def margins_of(problem: Problem, value: int, clock: Clock) -> Multipliers | None
     bound = 0
     for phase in range(_PHASES):
         pricing = Pricing(c, keep[:, None], price, split, toll, strengthened=False)
-        priced = pricing.run(lambda: value, _STEPS, _DECAY**phase, lambda plan: None, lambda: clock.left <= 0)
+        priced = pricing.run(lambda: value, _STEPS, _DECAY**phase, lambda plan: None, lambda ahead: clock.left <= ahead)
         before, bound = bound, int(priced.bound[0])
         price, toll, split = priced.price, priced.toll, priced.split
         if bound >= value or clock.left <= 0 or (phase > 1 and bound - before < _GAIN * abs(bound)):

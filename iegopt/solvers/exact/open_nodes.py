@@ -171,8 +171,8 @@ class OpenNodes:
         toll = np.concatenate([c.rows.padded(node.toll[:, None]) for _, node in jobs], axis=1)
         pricing = Pricing(c, keep[union], price, split, toll)
 
-        def late() -> bool:
-            return whole.left <= 0
+        def late(ahead: float = 0.0) -> bool:
+            return whole.left <= ahead
 
         priced = pricing.run(lambda: self._best.upper, _STEPS, _LENGTH, offer_plans_of(c, self._best), late)
         alive = np.flatnonzero(priced.bound < self._best.upper)

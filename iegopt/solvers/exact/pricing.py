@@ -19,6 +19,7 @@ ascent, as in max-product linear programming: Globerson & Jaakkola, NIPS 2007).
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -49,6 +50,8 @@ _GAIN = 1e-5
 """Relative gain of the bound that counts as one."""
 _FARTHEST = 0.05
 """Distance to the best known plan that a step reckons with at most, in parts of the bound."""
+_AHEAD = 3.5
+"""What comes before the next look at the clock, and after the last one, in steps."""
 _SPLIT_EVERY = 3
 _SLACK_TAKEN = 0.1
 """Share of the slack at an end that an edge that closes a cycle takes over."""
@@ -122,7 +125,7 @@ class Pricing:
         steps: int,
         length: float,
         offer: Callable[[Ints], None],
-        stop: Callable[[], bool],
+        stop: Callable[[float], bool],
         patient: bool = True,
     ) -> Priced:
         """Improve the prices for some steps.
@@ -136,7 +139,7 @@ class Pricing:
         offer
             Receives (V,) candidate indices of relaxed plans that keep every memory.
         stop
-            Whether time is up; at least one evaluation is made.
+            Whether time is up in so many seconds; at least one evaluation is made.
         patient
             Whether to go on where the last steps gained little.
         """
@@ -149,6 +152,7 @@ class Pricing:
         pace, stall = np.full(B, length), np.zeros(B, dtype=np.int64)
         mass = np.zeros(self._base.shape)
         reached: list[Ints] = []
+        begun = time.perf_counter()
         for step in range(steps):
             passed = self._up()
             bound, chosen = self._down(passed)
@@ -164,7 +168,8 @@ class Pricing:
             mass *= 1.0 - fresh
             mass[chosen, self._nodes] += fresh
             excess, late = self._excess(chosen, bound, offer)
-            if step + 1 == steps or bool((best >= upper()).all()) or stop():
+            ahead = _AHEAD * (time.perf_counter() - begun) / (step + 1)
+            if step + 1 == steps or bool((best >= upper()).all()) or stop(ahead):
                 break
             if not patient and _settled(reached, upper()):
                 break
@@ -268,10 +273,10 @@ class Pricing:
         fits = (used.reshape(shape) <= c.capacity[:, None])[:-1].all(axis=0) & (bound < UNREACHABLE // 2)
         late = np.zeros((0, self.B))
         if c.rows.timed:
-            time, moved = c.time[chosen], c.moved(chosen)
-            fits &= c.rows.in_time(time, moved)
-            c.rows.add_late(time, moved)
-            late = c.rows.excess(time, moved)
+            times, moved = c.time[chosen], c.moved(chosen)
+            fits &= c.rows.in_time(times, moved)
+            c.rows.add_late(times, moved)
+            late = c.rows.excess(times, moved)
         for b in np.flatnonzero(fits).tolist():
             offer(chosen[:, b])
         excess = np.asarray(load.reshape(shape) - 1.0, dtype=np.float64)

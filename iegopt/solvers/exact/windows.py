@@ -48,7 +48,7 @@ def through_windows(c: Candidates, best: BestPlan, late: Callable[[], bool]) -> 
         part = c.restrict(left, reorder=True)
         whole = np.ones((len(part.option), 1), dtype=np.bool_)
         pricing = Pricing(part, whole, np.zeros((len(part.capacity), 1)), no_split(part, 1))
-        priced = pricing.run(lambda: best.upper, 1, 1.0, lambda chosen: None, lambda: False)
+        priced = pricing.run(lambda: best.upper, 1, 1.0, lambda chosen: None, lambda _: False)
         if priced.bound[0] >= best.upper:
             continue
         found = beam(part, priced, 0, whole[:, 0], best.upper, _WIDTH)
