@@ -9,6 +9,7 @@ stands in for what was computed.
 from __future__ import annotations
 
 import hashlib
+import re
 from array import array
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -21,6 +22,7 @@ __all__ = ["EXACT", "Block", "Chain", "KvManifest", "graded"]
 
 EXACT = "exact"
 KEY_BYTES = 16
+_KEY = re.compile(f"[0-9a-f]{{{2 * KEY_BYTES}}}")
 
 
 @dataclass(frozen=True)
@@ -154,7 +156,7 @@ class KvManifest:
         Raises
         ------
         ValueError
-            It is none; a key is no key; blocks do not follow one another.
+            It is none; a key is no key, or of two blocks; blocks do not follow one another.
         """
         try:
             layout = KvLayout.read(document["layout"])
@@ -164,9 +166,11 @@ class KvManifest:
             raise ValueError(f"no manifest of KV: {error!r}") from None
         at = 0
         for block in blocks:
-            if len(bytes.fromhex(block.key)) != KEY_BYTES or block.begin != at or block.end <= at:
+            if not _KEY.fullmatch(block.key) or block.begin != at or block.end <= at:
                 raise ValueError(f"{block}: expected a key of {KEY_BYTES} bytes and a block that begins at {at}")
             at = block.end
+        if len({block.key for block in blocks}) < len(blocks):
+            raise ValueError(f"KV {kv_id}: a key stands for two blocks, expected one of its own for each")
         return cls(kv_id, identity, layout, blocks, grade)
 
 

@@ -180,7 +180,6 @@ class ModelHost:
             )
         model = model.to(self.memory.device).eval().requires_grad_(False)
         seconds = time.perf_counter() - began
-        self.registry.record_load(artifact, seconds)
         vocabulary = model.get_input_embeddings().num_embeddings
         eos, cache = _eos(model, tokenizer), cache_argument(artifact, model)
         return LoadedModel(artifact, model, tokenizer, layout, context, vocabulary, eos, size, seconds, cache)

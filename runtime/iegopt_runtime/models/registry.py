@@ -1,4 +1,4 @@
-"""The artifact registry: which folder holds the weights of a variant (section 7.5), and how long it took to load.
+"""The artifact registry: which folder holds the weights of a variant (section 7.5).
 
 A variant is written as in plans: ``precision``, ``precision/backend`` or ``precision/backend/version``. What a
 cluster's ``execution_path_registry`` names with an ``artifact_path`` can be served; beside it the two models that
@@ -8,7 +8,7 @@ need no hub. Any causal language model that transformers loads from a folder wil
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from iegopt.spec.variant import ExecutionPath
@@ -47,10 +47,9 @@ class Artifact:
 
 @dataclass
 class Registry:
-    """``load_seconds`` is what loading took here, by ``Artifact.identity``; the planner's ``load_time``."""
+    """Artifacts by model (in lower case), precision and version."""
 
     artifacts: dict[tuple[str, str, str], Artifact]
-    load_seconds: dict[str, float] = field(default_factory=dict)
 
     @classmethod
     def of(cls, paths: Iterable[ExecutionPath] = (), cache: Path | None = None) -> Registry:
@@ -86,9 +85,6 @@ class Registry:
         if found is None:
             raise ModelError(f"{model}/{variant}: no such variant; known are {', '.join(a.variant for a in known)}")
         return found
-
-    def record_load(self, artifact: Artifact, seconds: float) -> None:
-        self.load_seconds[artifact.identity] = seconds
 
 
 def _key(model: str) -> str:

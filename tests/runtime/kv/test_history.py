@@ -87,6 +87,8 @@ def test_a_manifest_comes_back_and_a_wrong_one_does_not() -> None:
         {},
         document | {"blocks": document["blocks"][1:]},
         document | {"blocks": [["zz", 0, 8]]},
+        document | {"blocks": [["AB" * 16, 0, 8]]},
+        document | {"blocks": [["ab" * 16, 0, 8], ["ab" * 16, 8, 16]]},
         document | {"layout": LAYOUT.document() | {"dtype": "int3"}},
     ):
         with pytest.raises(ValueError, match=r"expected|manifest|hex"):
