@@ -8,7 +8,7 @@
    Stages that share memory and no costs leave here, for prices, tabu search, columns and HiGHS (``separable.py``).
 3. Constructions and repair; where they find nothing, counting may prove that memory does not suffice
    (``counting.py``). On dense graphs of few options, then, branch and bound over pairs of stages, as long as it
-   gets on (``exact/pair_search.py``).
+   gets on (``exact/pair_search.py``), in turns with tabu search at first.
 4. Memory and limits in time as prices: a better bound, plans by beam search, and fewer options
    (``exact/bounding.py``); where the gap is large after a first look, parts of the plan are built anew before the
    next (``search/rebuild.py``). Where no plan is known by then, repair walks from random starts.

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from iegopt.solvers.clock import Clock, pressure
 from iegopt.solvers.exact.neighbourhood import Neighbourhoods
-from iegopt.solvers.exact.pair_search import dense_reason, pairs_seconds, search_pairs
+from iegopt.solvers.exact.pair_search import PairSearch, dense_reason, get_on, pairs_seconds
 from iegopt.solvers.run import Run
 from iegopt.solvers.search.local import improve
 from iegopt.solvers.search.tabu import TabuSearch, tabu_reason
@@ -21,7 +21,9 @@ _TURN, _TURN_GROWTH = 0.3, 2.0
 _SMALL_GAP, _FIRST_TURN = 0.03, 1.5
 """Gap after the root below which branch and bound may well close it, and the seconds that it gets to try."""
 _BEFORE_PAIRS, _TURN_SHARE = 1e-3, 0.02
-"""Seconds per option left, and part of the time left, of tabu search before branch and bound over pairs."""
+"""Seconds per option left, and part of the time left, of tabu search before most of branch and bound over pairs."""
+_PAIR_TURN, _PAIR_SHARE = 0.005, 0.1
+"""Seconds of pairs, then of tabu search, at first, and the part of the time left that they are at most."""
 _HOPELESS = 0.1
 """Gap after the root from which branch and bound is not expected to close it."""
 _STALLED, _MOVED, _STALLED_OPTIONS = 0.2, 0.5, 400
@@ -60,13 +62,31 @@ class Turns:
             return
         if clock.left < pairs_seconds(run.problem, run.survivors):
             return
-        self._search(clock.slice(min(_BEFORE_PAIRS * int(run.survivors.sum()), _TURN_SHARE * clock.left)))
-        pairs = search_pairs(run.problem, run.survivors, run.best, clock, run.params.report)
-        if pairs.value is not None and pairs.plan is not None:
-            run.take((pairs.value, pairs.plan))
-        if pairs.done:
+        pairs = PairSearch(run.problem, run.survivors, run.best, run.params.report)
+        self._improve_between(pairs, min(_BEFORE_PAIRS * int(run.survivors.sum()), _TURN_SHARE * clock.left))
+        get_on(pairs, clock)
+        self._learn_from(pairs)
+        if pairs.done and run.best is not None:
             run.bound, run.proof = run.best[0], "branch and bound over pairs"
         run.steps.append(f"{pairs.nodes} partial plans by pairs")
+
+    def _improve_between(self, pairs: PairSearch, most: float) -> None:
+        """Tabu search for so many seconds in growing turns with pairs: many searches by these end before it pays."""
+        clock, spent = self._run.clock, 0.0
+        turn = min(_PAIR_TURN, _PAIR_SHARE * clock.left)
+        while spent < most and clock.left > 0:
+            pairs.run(clock.slice(turn))
+            self._learn_from(pairs)
+            if pairs.done:
+                return
+            self._search(clock.slice(min(turn, most - spent)))
+            if self._run.best is not None:
+                pairs.take(self._run.best)
+            spent, turn = spent + turn, _TURN_GROWTH * turn
+
+    def _learn_from(self, pairs: PairSearch) -> None:
+        if pairs.value is not None and pairs.plan is not None:
+            self._run.take((pairs.value, pairs.plan))
 
     def take_turns(self, search_most: float) -> None:
         """To the end unless no plan is found or prices stall: prices know all that couples the stages.

@@ -112,6 +112,14 @@ def test_auto_proves_what_toulbar2_proves() -> None:
     assert (found.status, found.objective) == (Status.OPTIMAL, 1017 * 10**9)
 
 
+def test_tabu_search_does_not_hold_up_a_search_that_soon_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("iegopt.solvers.turns._PAIR_TURN", 1.0)
+    file = shared_dir() / "data" / "ctap_elloumi" / "tass1003Aa.dat"
+    found = solve(ctap.load(file), "auto", Params(time_limit=30.0))
+    assert (found.status, found.objective) == (Status.OPTIMAL, 731 * 10**9)
+    assert "tabu" not in found.note
+
+
 @pytest.mark.parametrize(("seconds", "searched"), [(0.0, True), (1e9, False)])
 def test_pairs_are_laid_out_only_where_there_is_time(
     monkeypatch: pytest.MonkeyPatch, seconds: float, searched: bool

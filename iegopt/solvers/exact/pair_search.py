@@ -35,7 +35,7 @@ from iegopt.solvers.exact.pair_trees import LEAST_OPEN, heaviest_trees, root_cos
 from iegopt.solvers.result import Report, unheard
 from iegopt.solvers.search.tables import untabled
 
-__all__ = ["PairSearch", "dense_reason", "pairs_seconds", "search_pairs", "unpaired"]
+__all__ = ["PairSearch", "dense_reason", "get_on", "pairs_seconds", "unpaired"]
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
@@ -44,7 +44,10 @@ _EDGES_PER_STAGE = 2
 """Edges per stage from which a spanning forest sees little."""
 _MOST_OPTIONS, _MOST_CELLS = 400, 400_000
 """Options in all, and children · options of a block, up to which it is tried."""
-_SWEEPS = 40
+_SWEEPS, _SWEPT, _LITTLE = 40, 2, 2e-3
+"""Sweeps of diffusion at most; how many together must raise the bound by this part of it for more to follow."""
+_SMALL, _SMALL_SWEEPS = 1e6, 6
+"""Combinations of options up to which a search soon ends in any case, and the sweeps that are worth it then."""
 _CELL_NEEDS = 3e-7
 """Seconds that the tables take per pair of options before a search begins, as measured on one core of a server."""
 _TRIAL, _GETS_ON, _SHARE = 0.15, 1e-3, 0.95
@@ -79,13 +82,11 @@ def pairs_seconds(problem: Problem, mask: Bools) -> float:
     return pressure() * _CELL_NEEDS * (problem.V * most) ** 2
 
 
-def search_pairs(problem: Problem, mask: Bools, best: tuple[int, Ints], clock: Clock, report: Report) -> PairSearch:
-    """A search from a plan, as long as it gets on."""
-    search = PairSearch(problem, mask, best, report)
+def get_on(search: PairSearch, clock: Clock) -> None:
+    """Go on with a search, as long as it gets on."""
     search.run(clock.slice(_TRIAL * clock.left))
     if search.searched > _GETS_ON:
         search.run(clock.slice(_SHARE * clock.left))
-    return search
 
 
 @dataclass(frozen=True, eq=False)
@@ -241,7 +242,13 @@ def _moved(cost: Ints, pairs: Ints) -> tuple[Ints, Ints, int]:
     unary = cost.astype(np.float64)
     between = np.where(absent[None, :, None, :] | absent[:, None, :, None], far, pairs.astype(np.float64))
     moved = np.zeros((V, V, cost.shape[1]))
-    for sweep in range(_SWEEPS):
+    reached = -np.inf
+    few = np.prod((~absent).sum(axis=1), dtype=np.float64) <= _SMALL
+    for sweep in range(_SMALL_SWEEPS if few else _SWEEPS):
+        if sweep % _SWEPT == 0:
+            before, reached = reached, float(unary.min(axis=1).sum())
+            if reached - before < _LITTLE * abs(reached):
+                break
         for i in range(V) if sweep % 2 == 0 else reversed(range(V)):
             slack = (between[i] - moved[:, i, None, :]).min(axis=2) - moved[i]
             slack[i] = 0.0

@@ -31,20 +31,21 @@ def heaviest_trees(pairs: Ints) -> list[Tree]:
     pairs (V, K, V, K)
         Ticks between the options of two stages, in the order in which stages are fixed; the mean is a pair's weight.
     """
-    weight = pairs.mean(axis=(1, 3))
+    weight = pairs.mean(axis=(1, 3)).tolist()
     return [_heaviest_tree(weight, depth + 1) for depth in range(len(weight))]
 
 
-def _heaviest_tree(weight: npt.NDArray[np.float64], root: int) -> Tree:
+def _heaviest_tree(weight: list[list[float]], root: int) -> Tree:
+    """Prim's algorithm; a loop of numbers, since graphs are small."""
     tree: list[tuple[int, int]] = []
-    nearest = np.full(len(weight), root)
-    outside = np.arange(len(weight)) > root
-    while outside.any():
-        best = np.where(outside, weight[nearest, np.arange(len(weight))], -1.0)
-        stage = int(best.argmax())
-        tree.append((stage, int(nearest[stage])))
-        outside[stage] = False
-        nearest = np.where(weight[stage] > weight[nearest, np.arange(len(weight))], stage, nearest)
+    nearest = dict.fromkeys(range(root + 1, len(weight)), root)
+    while nearest:
+        stage = max(nearest, key=lambda v: weight[nearest[v]][v])
+        tree.append((stage, nearest.pop(stage)))
+        own = weight[stage]
+        for v, known in nearest.items():
+            if own[v] > weight[known][v]:
+                nearest[v] = stage
     return tuple(reversed(tree))
 
 
