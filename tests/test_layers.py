@@ -40,7 +40,7 @@ ASSIGNMENT = {"iegopt.problem.arrays", "iegopt.problem.topology"}
 
 CONTROL_MAY_IMPORT = {
     "__future__", "bisect", "collections", "collections.abc", "dataclasses", "enum", "functools", "heapq", "itertools",
-    "math", "pydantic", "typing",
+    "math", "pydantic", "types", "typing",
 }  # fmt: skip
 """What ``control`` may import beside its floor and those below: the time comes with the events."""
 
