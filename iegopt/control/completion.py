@@ -12,7 +12,7 @@ from iegopt.control.messages import Finished, Release
 from iegopt.control.progress import emit, has_run
 from iegopt.control.request_run import RequestRun
 from iegopt.control.results import Decoded, HeldKv, Moved, Prefilled, Result, Tokenized, read_result
-from iegopt.control.stage_run import StageRun
+from iegopt.control.stage_run import Sequence, StageRun
 from iegopt.control.states import State
 from iegopt.control.work import kv_id, sequence_before, speaker_before
 from iegopt.errors import InputError, LimitError, SpecError
@@ -110,9 +110,12 @@ def _tokenized(core: Core, run: RequestRun, result: Tokenized) -> None:
 
 def _prefilled(core: Core, run: RequestRun, stage: StageRun, result: Prefilled) -> None:
     """The first token of what follows is there."""
-    before = sequence_before(run, stage)
-    stage.sequence = before.then("prefill", result.appended)
-    new = len(result.appended) + (len(before.tokens) if run.kv_source(stage.id) is None else 0)
+    before, first = sequence_before(run, stage), run.kv_source(stage.id) is None
+    if first:  # all of it in one
+        stage.sequence = Sequence((), ()).then("prefill", before.tokens + result.appended)
+    else:
+        stage.sequence = before.then("prefill", result.appended)
+    new = len(result.appended) + (len(before.tokens) if first else 0)
     run.tokens += new
     run.prefilled += result.computed
     run.reused += result.reused

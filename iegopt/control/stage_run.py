@@ -42,11 +42,11 @@ class Sequence:
     segments: tuple[tuple[str, int], ...]
 
     def then(self, how: str, tokens: tuple[int, ...]) -> Sequence:
-        """With more tokens at its end."""
+        """With more tokens at its end; a decode that goes on is one segment, a prefill after another is not."""
         if not tokens:
             return self
         last = self.segments[-1] if self.segments else None
-        joined = last is not None and last[0] == how
+        joined = how == "decode" and last is not None and last[0] == how
         kept = self.segments[:-1] if joined else self.segments
         count = len(tokens) + (last[1] if joined and last is not None else 0)
         return Sequence(self.tokens + tokens, (*kept, (how, count)))

@@ -127,3 +127,22 @@ def test_a_tool_of_a_given_graph_gets_the_arguments_handed_in_and_its_result_is_
     assert hand.start_of("output").work["text"] == "ijk"
     hand.until("output")
     assert hand.answer()["usage"]["tool_calls"] == 1
+
+
+def test_a_prompt_and_what_a_tool_adds_to_it_are_one_prefill_and_what_is_added_later_another() -> None:
+    stages = [
+        stage("tokenize", "tokenize"), stage("weather", "tool"), llm("prefill", "prefill", new=3),
+        llm("again", "re_prefill", context=3, new=2), llm("decode", "decode", context=5, output=4),
+    ]  # fmt: skip
+    edges = [
+        edge("tokenize", "prefill"), edge("weather", "prefill"), edge("prefill", "again", kv=True, bytes="1MB"),
+        edge("again", "decode", kv=True, bytes="1MB"),
+    ]  # fmt: skip
+    hand = begun(graph(stages, edges), text="how is it")
+    hand.until("tokenize", "weather")
+    hand.accept("prefill")
+    hand.finish("prefill", appended=[50])
+    assert hand.start_of("again").work["segments"] == [["prefill", 5]]
+    hand.accept("again")
+    hand.finish("again", appended=[60, 61])
+    assert hand.start_of("decode").work["segments"][:2] == [["prefill", 5], ["prefill", 2]]

@@ -77,6 +77,8 @@ class LmExecutor:
             text = await asyncio.to_thread(self._texts.of, work["model"])
             appended = text.added(known, work["append"])
         job = self._job(work, attempt, (*known, *appended), generated=0, most=1)
+        if work["kv"]["from"] is None:  # the prompt and what is added to it are one prefill
+            job = replace(job, segments=())
         sender = self._traffic.sender(work.get("push"))
         result, fetched = await self._generated(work, attempt, replace(job, sink=sender, goes_on=True))
         pushed = await self._traffic.pushed(sender)
