@@ -115,9 +115,10 @@ class Registered(Event):
     """A worker is there, for the first time or again.
 
     ``location``: ``{"datacenter", "rack", "host"}``. ``addresses``: scheme -> address of its data plane, such as
-    ``{"unix": PATH, "tcp": HOST:PORT}``. ``slots``: stages that it runs at once (from 1). ``variants`` are resident.
-    ``running``: what it has accepted and not ended. ``finished``: documents of Finished, Failed and Preempted, without
-    ``at``, that it was not told to forget. ``holds``: requests of which it holds results, KV caches or memory.
+    ``{"unix": PATH, "tcp": HOST:PORT}``, and under ``file`` the folder of its KV files, where it has one. ``slots``:
+    stages that it runs at once (from 1). ``variants`` are resident. ``running``: what it has accepted and
+    not ended. ``finished``: documents of Finished, Failed and Preempted, without ``at``, that it was not told to
+    forget. ``holds``: requests of which it holds results, KV caches or memory.
     ``kv_free`` and ``weights_free``: bytes that KV caches and variants to come can have, where those that nothing uses
     make room.
     """

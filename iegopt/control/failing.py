@@ -71,6 +71,7 @@ def strike(
         Whether it was blocked too long.
     """
     worker = stage.worker
+    recovering.left_in_files(core, run, stage, cause)
     if not timeout:
         stage.runs(core.now)
     stage.step(State.FAILED, core.now, why)

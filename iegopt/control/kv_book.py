@@ -52,6 +52,11 @@ class KvBook:
         self.sizes[stage] = (kv.tokens, kv.bytes)
         return [old for old in before if old not in self.holders(stage)]
 
+    def leave(self, stage: str, worker: str, tokens: int, file: str) -> None:
+        """A worker that does not end a stage has left in files what it had computed of at most so many tokens."""
+        others = (h for h in self.holdings.get(stage, ()) if (h.worker, h.tier) != (worker, FILE_TIER))
+        self.holdings[stage] = (*others, Holding(worker, FILE_TIER, tokens, {"file": file}))
+
     def holders(self, stage: str) -> list[str]:
         """Workers that have it in memory, each once."""
         held = (h.worker for h in self.holdings.get(stage, ()) if h.tier != FILE_TIER)

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from iegopt.control.core import Core
-from iegopt.control.recovery import Recovery
+from iegopt.control.kv_book import FILE_TIER
+from iegopt.control.recovery import LEVELS, Recovery
 from iegopt.control.request_run import RequestRun
 from iegopt.control.stage_run import StageRun
-from iegopt.control.work import kv_id
+from iegopt.control.work import kv_id, sequence_before
 from iegopt.spec.stage import StageKind
 
-__all__ = ["begin", "closed", "resumed_on"]
+__all__ = ["begin", "closed", "left_in_files", "resumed_on"]
 
+_WRITES = (StageKind.PREFILL, StageKind.RE_PREFILL, StageKind.DECODE)
 _CONTINUES = (StageKind.RE_PREFILL, StageKind.DECODE, StageKind.KV_STORE, StageKind.KV_LOAD, StageKind.KV_MIGRATE)
 
 
@@ -29,6 +31,16 @@ def resumed_on(core: Core, run: RequestRun, stage: StageRun, worker: str) -> Non
     """A stage is started anew: where its KV cache comes from."""
     for recovery in _open(run, stage):
         recovery.to, recovery.kv = worker, _kv_from(core, run, stage, worker)
+
+
+def left_in_files(core: Core, run: RequestRun, stage: StageRun, cause: str) -> None:
+    """A fault takes a stage from its worker: copies of what it had computed may lie in files that outlive it."""
+    worker = core.worker_of(stage)
+    file = worker.addresses.get("file") if worker is not None and core.policy.keep_copy == FILE_TIER else None
+    if worker is None or file is None or stage.kind not in _WRITES or LEVELS[cause] >= LEVELS["rack"]:
+        return
+    tokens = len(sequence_before(run, stage).tokens) + max(0, len(stage.emitted) - 1)
+    run.kv.leave(stage.id, worker.id, tokens, file)
 
 
 def _kv_from(core: Core, run: RequestRun, stage: StageRun, worker: str) -> str:

@@ -88,10 +88,11 @@ class Hand:
     def register(self, name: str, epoch: str = "1", rack: str = "r0", centre: str = "d0", **fields: Any) -> None:
         device, role = name.split(".")[:2]
         values: dict[str, Any] = {"slots": 2, "running": (), "finished": (), "holds": ()} | fields
+        addresses = values.get("addresses", {"unix": f"/{name}"})
         self.give(
             Registered(
                 self.now, name, device, role, {"datacenter": centre, "rack": rack, "host": device}, epoch,
-                {"unix": f"/{name}"}, values["slots"], ("v",), 10**9, tuple(values["running"]),
+                addresses, values["slots"], ("v",), 10**9, tuple(values["running"]),
                 tuple(values["finished"]), tuple(values["holds"]),
             )
         )  # fmt: skip

@@ -489,3 +489,29 @@ def test_a_draining_device_gets_nothing_new() -> None:
     hand.submit()
     (asked,) = hand.of(MakePlan)
     assert "gpu-b" not in asked.live
+
+
+@pytest.mark.parametrize(
+    ("policy", "lost", "left"),
+    [
+        ({"keep_copy": "L2"}, ("gpu-b.lm",), True),
+        ({"keep_copy": "L1"}, ("gpu-b.lm",), False),
+        ({"keep_copy": "L2"}, ("gpu-b.lm", "gpu-c.lm"), False),  # the files of a rack go with it
+    ],
+)
+def test_what_a_decode_had_computed_may_be_had_from_files(
+    policy: dict[str, Any], lost: tuple[str, ...], left: bool
+) -> None:
+    hand = Hand(heartbeat=100.0, slow_floor=100.0, **policy)
+    racks(hand)
+    hand.register("gpu-b.lm", addresses={"unix": "/gpu-b.lm", "file": "file:/kv/gpu-b"})
+    hand.submit()
+    hand.until("tokenize", "prefill")
+    hand.accept("decode")
+    hand.give(Progress(*hand.about("decode"), 1, (30,), "x"))
+    lose(hand, *lost)
+    sources = [(s["tier"], s["tokens"], s["addresses"]) for s in hand.start_of("decode").work["kv"]["sources"]]
+    assert (("L2", 5, {"file": "file:/kv/gpu-b"}) in sources) is left
+    hand.accept("decode")
+    hand.finish("decode", tokens=[9, 30, 31], text="ixy")
+    assert "L2" not in {h.tier for h in hand.run().kv.holdings.get("decode", ())}

@@ -175,8 +175,9 @@ class Struck:
 
 
 async def struck(
-    runtime: Runtime, watch: Watch, name: str, inputs: dict[str, Any], fault: Fault | None, output: int = OUTPUT
-) -> Struck:
+    runtime: Runtime, watch: Watch, name: str, inputs: dict[str, Any], fault: Fault | None, output: int = OUTPUT,
+    after: int = HEARD,
+) -> Struck:  # fmt: skip
     """Run a request; its decode is struck when it has streamed some tokens."""
     run = runtime.run(tiny_request(name, graph=graph(output)), inputs, request_id=name)
     streamed: list[int] = []
@@ -186,7 +187,7 @@ async def struck(
         async for piece in run:
             streamed += piece.tokens
             heard += [runtime.shell.clock() - watch.submitted[name]] * len(piece.tokens)
-            if not prompt and len(streamed) >= HEARD:
+            if not prompt and len(streamed) >= after:
                 stages = runtime.shell.controller.core.runs[name].stages
                 before, worker = stages["prefill"].sequence, stages["decode"].worker
                 assert before is not None

@@ -14,6 +14,7 @@ import pytest
 
 from iegopt.control.messages import Event, Failed, Finished, Preempted
 from iegopt.control.policy import ControlPolicy
+from iegopt_runtime.kv.history import BLOCK_TOKENS
 from iegopt_runtime.lm.jobs import Generate, Stop
 from iegopt_runtime.runtime import Runtime
 from iegopt_runtime.view import account
@@ -39,6 +40,8 @@ from tests.runtime.local import tiny_request
 
 pytestmark = pytest.mark.slow
 
+BYTES = 512
+"""Of a token's KV: 2 layers, keys and values, 2 heads of 16 numbers of 4 bytes."""
 POLICY = ControlPolicy(heartbeat=0.5, lost_after=40, grace=0.2, slow_factor=1e4)
 """Quick to give up who is gone; on a busy machine every stage of the tiny model is slow."""
 
@@ -113,6 +116,15 @@ def test_a_lost_device_is_recovered_at_l2_with_the_kv_of_the_prefill(world: Worl
     assert (recovery["from"], recovery["kv"], recovery["cause"]) == ("decoder/lm", "copy", "device")
 
 
+def test_what_a_killed_decode_had_computed_is_read_from_its_files(world: World, client: Client) -> None:
+    with world.policy(keep_copy="L2"):
+        found = world.struck("files", 27, killed, after=150)
+    assert check(world, found, client, "L2")["kv"] == "copy"
+    decode, computed_before = found.answer["stages"]["decode"], len(found.prompt) + 150
+    assert decode["reused"] >= computed_before - BLOCK_TOKENS  # the block that it was in is lost
+    assert decode["moved"] == BYTES * decode["reused"]
+
+
 @pytest.mark.parametrize(("level", "lost", "cause"), [("L3", RACK, "rack"), ("L4", CENTRE, "datacenter")])
 def test_what_is_lost_whole_is_recovered_elsewhere(
     world: World, client: Client, level: str, lost: tuple[str, ...], cause: str
@@ -156,6 +168,7 @@ def test_a_worker_that_hangs_is_recovered_at_l1_and_what_it_says_when_it_wakes_i
     again = world.struck("woken", 24, None, output=40)
     assert again.answer["stages"]["decode"]["device"] == "decoder"
     assert again.answer["tokens"] == undisturbed(client, again.prompt, len(again.answer["tokens"]))
+    assert again.answer["stages"]["decode"]["computed"] == 1
     assert (world.watch.answers["hangs"], world.watch.answers["woken"]) == (1, 1)
 
 

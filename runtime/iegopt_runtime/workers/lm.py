@@ -235,7 +235,8 @@ class LmExecutor:
         return WorkerState(variants, load.kv.available, load.room or 0, busy)
 
     def addresses(self) -> dict[str, str]:
-        return {address.partition(":")[0]: address for address in self._traffic.server.addresses}
+        files = {} if self._traffic.files is None else {"file": f"file:{self._traffic.files}"}
+        return files | {address.partition(":")[0]: address for address in self._traffic.server.addresses}
 
     async def close(self) -> None:
         # In a thread of its own: those of the loop may all be waiting for peers that hang.

@@ -83,7 +83,7 @@ class KvTraffic:
 
     def sender(self, push: Document | None) -> KvSender | None:
         """A transfer to the worker that will go on, ``None`` where there is none or it cannot be reached."""
-        address = reachable(push["addresses"]) if push is not None else None
+        address = reachable(push["addresses"], files=False) if push is not None else None
         if push is None or address is None:
             return None
         config = validate(KvTransferConfig, push["transfer"], "push", "transfer")
@@ -161,9 +161,9 @@ def _transfer(work: Document) -> KvTransferConfig:
     return validate(KvTransferConfig, work["kv"]["transfer"], "kv", "transfer")
 
 
-def reachable(addresses: Mapping[str, Any]) -> str | None:
-    """The best address of a worker from here: its socket or files on this host, else its port."""
-    for kind in ("unix", "file"):
+def reachable(addresses: Mapping[str, Any], *, files: bool = True) -> str | None:
+    """The best address of a worker from here: its socket, or its ``files``, on this host, else its port."""
+    for kind in ("unix", "file") if files else ("unix",):
         address = addresses.get(kind)
         if isinstance(address, str) and (address.startswith("unix:@") or Path(address.partition(":")[2]).exists()):
             return address

@@ -153,6 +153,16 @@ def test_sources_are_asked_in_turn_and_say_why_they_did_not_help(serve: Callable
     assert "nobody answers" in fetched.failures[0]
 
 
+def test_files_may_hold_what_comes_after_what_others_have(serve: Callable[..., str], tmp_path: Path) -> None:
+    whole, files = manifest(128), tmp_path / "files"
+    later, kv = KvStore(MEMORY, TierPolicy({Tier.L2: 10**6}), files), content(whole)
+    for block in whole.blocks[4:]:
+        later.put(block, kv[:, :, :, block.begin : block.end], 0.0, Tier.L2)
+    sources = [f"file:{files}", serve(filled(manifest(64)), "tcp:127.0.0.1:0")]
+    fetched = KvFetcher(new_store(), SECRET, lambda: 0.0).fetch(whole, sources, PLAIN)
+    assert (fetched.manifest.tokens, fetched.received) == (128, whole.bytes)
+
+
 def test_compressed_kv_never_stands_in_for_exact_one(serve: Callable[..., str]) -> None:
     whole, there = manifest(), new_store()
     sender = push(whole, serve(there, "tcp:127.0.0.1:0"), INT8)
