@@ -22,7 +22,7 @@ Target = tuple[int, int, int]
 MOST = 0.6
 """Part of the quickest instance's time until its deadline from which a prefill takes most of any."""
 ALL_BUT = 0.02
-"""Part of its requests that a level may be refused by a blueprint that has room for levels below it."""
+"""Part of a level's requests that a blueprint may leave out and still place nearly all."""
 
 
 @dataclass(frozen=True)
@@ -53,14 +53,14 @@ def dealt(board: Board, scout: Scout, blueprint: Blueprint, level: int) -> Deali
 
 
 def whole_instances(board: Board, scout: Scout, blueprint: Blueprint) -> dict[int, Target]:
-    """Requests whose prefill takes most of the time of any instance, where the blueprint places them: level by level,
-    as long as it places nearly all that the levels above ask for."""
+    """Requests whose prefill takes most of the time of any instance, level by level as long as the blueprint places
+    nearly all that is asked for: where it does not, many small ones are worth more than one of them."""
     part, found = _parts(board, scout), {}
     for level in np.unique(blueprint.groups.level).tolist():
         dealing = dealt(board, scout, blueprint, level)
-        found.update({i: target for i, target in dealing.targets.items() if part[i] > MOST})
         if len(dealing.rest) > ALL_BUT * (len(dealing.targets) + len(dealing.rest)):
             break
+        found.update({i: target for i, target in dealing.targets.items() if part[i] > MOST})
     return found
 
 

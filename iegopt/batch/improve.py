@@ -33,6 +33,8 @@ LEAVE = 4
 """The most that gives way to one request."""
 CROWD, CLEARINGS = 32, 80
 """The most that leaves a whole instance, and how often one is cleared in a round."""
+CALM = 8
+"""The most where an earlier plan placed requests, which then stay or move together."""
 CHAIN = 1
 """How many more are cleared one after the other for those who left the first."""
 EPSILON = 1e-9
@@ -105,6 +107,8 @@ class _Room:
         self.board, self.scout, self.prices, self.clock = board, scout, prices, clock
         self.model: BatchModel = board.model
         self.moving, self._clearings = Moving(self.model), CLEARINGS
+        planned = (self.model.queue.planned_prefill >= 0).any()
+        self._crowd, self._chain = (CALM, 0) if planned else (CROWD, CHAIN)
 
     def make(self, i: int) -> bool:
         """Place request ``i`` where what gives way costs less than it brings."""
@@ -129,7 +133,7 @@ class _Room:
         gone = np.flatnonzero((plan.prefill == j) | (plan.decode == j))
         touched = {j, *plan.prefill[gone].tolist(), *plan.decode[gone].tolist()}
         aside = any(plan.action[r] == PREEMPT for at in touched for r in self.moving.there.get(at, ()))
-        if len(gone) > CROWD or aside:  # who was put aside is so in favour of somebody who might leave
+        if len(gone) > self._crowd or aside:  # who was put aside is so in favour of somebody who might leave
             return False
         self._clearings -= 1
         board.begin()
@@ -142,7 +146,7 @@ class _Room:
         if fits and insert(board, self.scout, i, self.prices, self.clock):
             work = self.scout.work[gone, self.model.instances.kind[j]]
             for k in gone[np.lexsort((gone, -work, queue.priority[gone]))].tolist():
-                if not insert(board, self.scout, k, self.prices, self.clock) and len(before) < CHAIN:
+                if not insert(board, self.scout, k, self.prices, self.clock) and len(before) < self._chain:
                     self._alone(k, (*before, j))
             if worth_more(board.worth, worth):
                 board.commit()

@@ -39,8 +39,9 @@ MANY = 16
 """Instances of a class from which some more than the blueprint opens are made fast."""
 LOOKS = 12
 """Instances among which those for the decode are looked for."""
-CLEARED, CLEARINGS = 2, 100
-"""Instances that are cleared for one request, and for all, at most."""
+CLEARED, CLEARINGS, MOVED = 2, 100, 10
+"""Instances that are cleared for one request, and for all, at most; and stages that leave one, since others must take
+them."""
 
 
 class Packing:
@@ -173,10 +174,11 @@ class Packing:
         return False
 
     def _on_cleared(self, i: int, rung: int, there: list[int]) -> bool:
-        """Place request ``i`` where no request decodes and all that runs leaves, on the instance that has least time to
-        spare then, if it is worth what the moves cost."""
+        """Place request ``i`` that has a claim where no request decodes and all that runs leaves, on the
+        instance that has least time to spare then, if it is worth what the moves cost."""
         board, level = self.board, self.model.plain["priority"][i]
-        for p in self._clearable(i, rung) if self._clearings > 0 else ():
+        may = i in self._claims and self._clearings > 0
+        for p in self._clearable(i, rung) if may else ():
             self._clearings -= 1
             worth, reserve = board.worth.copy(), self._reserve.copy()
             board.begin()
@@ -191,7 +193,8 @@ class Packing:
         return False
 
     def _clearable(self, i: int, rung: int) -> list[int]:
-        """Instances where no request decodes that have time for the prefill if all leaves that may, the least first."""
+        """Instances where no request and few stages decode, and with time for the prefill if all leaves that may, the
+        least first."""
         board, queue, reach = self.board, self.model.plain, self.scout.reaches.every(i)
         js = reach.instance
         work, _, ready = self.scout.works(board, i, reach)
@@ -199,8 +202,11 @@ class Packing:
         due = board.due[js, min(int(np.searchsorted(board.grid, by)), len(board.grid) - 1)]
         free = self._moving.free(queue["priority"][i])[js]
         room = np.minimum(free * by - due, free * (by - ready)) - work
-        alone = [not board.loads[j].decoding and isfinite(board.tau[j]) for j in js.tolist()]
-        return _most(js, np.where((room >= 0.0) & alone & reach.prefills, -room, -np.inf), CLEARED)
+        few = [
+            not board.loads[j].decoding and isfinite(board.tau[j]) and len(self._moving.there.get(j, ())) <= MOVED
+            for j in js.tolist()
+        ]
+        return _most(js, np.where((room >= 0.0) & few & reach.prefills, -room, -np.inf), CLEARED)
 
     def _fetching(self, i: int) -> bool:
         """Place request ``i`` anywhere, with what it can fetch of its prefix."""
