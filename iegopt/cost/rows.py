@@ -18,7 +18,7 @@ from iegopt.cost.gang import gang_capacity
 from iegopt.cost.roofline import Bottleneck, Capacity
 from iegopt.devices import DeviceClass
 from iegopt.spec.kinds import KINDS
-from iegopt.spec.stage import DeviceType, Parallelism, ParallelStrategy, Precision, StageSpec
+from iegopt.spec.stage import DeviceType, NodeType, Parallelism, ParallelStrategy, Precision, StageSpec
 
 __all__ = ["BOTTLENECKS", "Kind", "KindRates", "Rows"]
 
@@ -28,6 +28,7 @@ Kind = tuple[DeviceClass, int, bool]
 """Device class, gang size, whether one domain holds the gang."""
 BOTTLENECKS: tuple[Bottleneck, ...] = ("compute", "bandwidth", "io", "fixed")
 _WIDEST = (Precision.FP32, Precision.TF32, Precision.BF16, Precision.FP16, Precision.FP8, Precision.INT8)
+_USUAL = (None, Precision.BF16, Precision.FP16, Precision.FP8)
 _ALONE = Parallelism(strategy=ParallelStrategy.NONE)
 _Want = tuple[object, ...]
 _MOST_KEPT = 256
@@ -64,6 +65,19 @@ class KindRates:
         self._rates: list[Floats] = []
         self._stacked = np.empty((0, 3, len(kinds)))
 
+    def prepare(self) -> None:
+        """Work out what the kinds offer the usual stages, before one asks for it within a deadline."""
+        sizes = sorted({size for _, size, _ in self._kinds})
+        gangs = [Parallelism(strategy=ParallelStrategy.TENSOR, degree=size) for size in sizes]
+        shapes = [None, _ALONE, *gangs]
+        for types in {usual.device_types for usual in KINDS.values() if usual.node_type is NodeType.COMPUTE}:
+            for precision in _USUAL:
+                for shape in shapes:
+                    key = _key(precision, types, shape)
+                    if key not in self._number:
+                        self._add(key, precision, types, shape or _ALONE)
+        self._stacked = np.stack(self._rates)
+
     def rows(self, stages: Sequence[StageSpec]) -> Rows:
         """Of stages without a model (``supports``)."""
         if len(self._rates) > _MOST_KEPT:
@@ -75,9 +89,7 @@ class KindRates:
             usual, compute, memory, io = KINDS[stage.type], stage.compute, stage.memory, stage.io
             flops, traffic, vram, shape = compute.flops, memory.traffic, memory.vram, stage.parallelism
             types = stage.device_types or usual.device_types
-            key: _Want = (compute.precision, types)
-            if shape is not None:
-                key = (*key, shape.strategy, shape.degree, shape.efficiency)
+            key = _key(compute.precision, types, shape)
             number = known.get(key)
             wants.append(want(key, stage, types) if number is None else number)
             figures.append((
@@ -106,12 +118,14 @@ class KindRates:
 
     def _want(self, key: _Want, stage: StageSpec, types: tuple[DeviceType, ...]) -> int:
         """A new row of rates."""
-        number = self._number[key] = len(self._rates)
-        offers = [
-            self._offer(kind, stage.compute.precision, types, stage.parallelism or _ALONE) for kind in self._kinds
-        ]
-        self._rates.append(np.array(offers).T)
+        number = self._add(key, stage.compute.precision, types, stage.parallelism or _ALONE)
         self._stacked = np.stack(self._rates)
+        return number
+
+    def _add(self, key: _Want, precision: Precision | None, types: tuple[DeviceType, ...], shape: Parallelism) -> int:
+        number = self._number[key] = len(self._rates)
+        offers = [self._offer(kind, precision, types, shape) for kind in self._kinds]
+        self._rates.append(np.array(offers).T)
         return number
 
     def _offer(
@@ -127,3 +141,10 @@ class KindRates:
         one = Capacity(rate, device.bandwidth, device.io, float(device.vram))
         gang = gang_capacity(one, shape, self._efficiency[0 if fabric else 1])
         return (gang.flops * efficiency, gang.bandwidth * efficiency, gang.io * efficiency)
+
+
+def _key(precision: Precision | None, types: tuple[DeviceType, ...], shape: Parallelism | None) -> _Want:
+    """What the rates of a stage depend on."""
+    if shape is None:
+        return precision, types
+    return precision, types, shape.strategy, shape.degree, shape.efficiency

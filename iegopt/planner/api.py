@@ -72,6 +72,7 @@ class Planner(Questions):
         self._in_time = InTime()
         self._in_time.prepare(self._cluster)
         self._known: tuple[CompiledCluster, tuple[Links, WidestPrecision]] | None = None
+        self._known_of(self._cluster)
         keep_freed_memory()
 
     def update(

@@ -83,7 +83,9 @@ class FirstPlans:
     def _of(self, cluster: CompiledCluster, table: SiteTable) -> Promising | None:
         """Rates are those of kinds, which tables chosen anew have from the ones before."""
         known = [sites.rates for of, sites in self._sites.items() if sites is not None and of.kinds is table.kinds]
-        return Promising.of(cluster, table, known[0] if known else KindRates(table.kinds, cluster.parallel_efficiency))
+        rates = known[0] if known else KindRates(table.kinds, cluster.parallel_efficiency)
+        rates.prepare()
+        return Promising.of(cluster, table, rates)
 
 
 def _supports(graph: GraphSpec, request: RequestSpec) -> bool:

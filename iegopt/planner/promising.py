@@ -34,8 +34,8 @@ class Promising:
     ----------
     latency, rate, path (m, m)
         Of every two sites: seconds, and seconds per byte of the whole transfer, 0 within a site; level of the link.
-    kind (m,), prices (m,)
-        Index into ``table.kinds``, and $/h.
+    kind (m,), prices (m,), worth (m,)
+        Index into ``table.kinds``, $/h, and the same in parts of the reference price.
     degree (K,), spans
         Per kind the devices of a site, and where its sites begin and end among all of them, kind after kind.
     device (n,), devices
@@ -52,6 +52,7 @@ class Promising:
     path: Sequence[Sequence[str]]
     kind: Ints
     prices: Sequence[float]
+    worth: Floats
     degree: Ints
     spans: Sequence[tuple[int, int]]
     device: Ints
@@ -68,6 +69,7 @@ class Promising:
         kind = np.empty(topology.S, dtype=np.int64)
         for k, sites in enumerate(table.of_kind):
             kind[sites] = k
+        price = cluster.state.site_price(topology)
         device, number = np.unique(topology.device_index, return_inverse=True)
         return cls(
             cluster=cluster,
@@ -77,7 +79,8 @@ class Promising:
             rate=links[:, 1].tolist(),
             path=_paths(topology),
             kind=kind,
-            prices=cluster.state.site_price(topology).tolist(),
+            prices=price.tolist(),
+            worth=price / cluster.reference_price,
             degree=np.array([size for _, size, _ in table.kinds]),
             spans=tuple(pairwise([0, *np.cumsum([len(sites) for sites in table.of_kind]).tolist()])),
             device=device,
@@ -98,9 +101,7 @@ class Promising:
 
     def board(self, load: Floats, weights: CostWeights) -> Board:
         """The sites under a load (m,), priced by the weights of a request."""
-        factor = (
-            weights.alpha + weights.beta * load + weights.gamma * np.array(self.prices) / self.cluster.reference_price
-        )
+        factor = weights.alpha + weights.beta * load + weights.gamma * self.worth
         order: list[int] = np.lexsort((factor, self.kind)).tolist()
         ranked = [order[begin:end] for begin, end in self.spans]
         return Board(self.latency, self.rate, self.devices, self.kind.tolist(), ranked, factor.tolist(), load.tolist())

@@ -32,6 +32,10 @@ class Links:
         self._of_group: dict[tuple[int, str], tuple[float, float]] = {}
         self._paths: dict[tuple[str, ...], tuple[str | None, ...]] = {}
         self._gangs: dict[tuple[str, ...], Gang] = {}
+        self._fabric: dict[str, list[float]] = {}
+        for device in devices.values():
+            if device.path[0] is not None and device.interconnect is not None and device.interconnect.makes_domain:
+                self._fabric.setdefault(device.path[0], []).append(device.interconnect.bandwidth)
 
     def gang(self, names: tuple[str, ...]) -> Gang:
         """What these devices are to each other."""
@@ -83,9 +87,5 @@ class Links:
                 return override
         if level > 0 or name in cluster.links:
             return default
-        fabric = [
-            device.interconnect.bandwidth
-            for device in self._devices.values()
-            if device.path[0] == group and device.interconnect is not None and device.interconnect.makes_domain
-        ]
+        fabric = self._fabric.get(group)
         return LinkSpec(latency=default.latency, bandwidth=min(fabric)) if fabric else default
