@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -96,7 +97,7 @@ def _check_work(start: Start) -> None:
     if "segments" in start.work:
         assert sum(count for _, count in start.work["segments"]) == len(start.work["tokens"])
         kinds = [kind for kind, _ in start.work["segments"]]
-        assert ("decode", "decode") not in zip(kinds, kinds[1:], strict=False)  # one that goes on is one segment
+        assert ("decode", "decode") not in itertools.pairwise(kinds)  # one that goes on is one segment
     if start.kind == "decode":
         assert start.work["max_tokens"] >= 1
         assert start.work["generated"] <= start.work["max_tokens"]
