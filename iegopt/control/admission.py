@@ -8,7 +8,7 @@ from typing import Any
 from iegopt.control import ending, planning
 from iegopt.control.core import Core
 from iegopt.control.growth import initial_graph, prompt_tokens
-from iegopt.control.messages import Acknowledged, Answer, Cancelled, Discard, Submitted
+from iegopt.control.messages import Acknowledged, Answer, Cancelled, Differs, Discard, Submitted
 from iegopt.control.request_run import RequestRun
 from iegopt.control.stage_run import StageRun
 from iegopt.control.states import State
@@ -35,7 +35,9 @@ def submit(core: Core, event: Submitted) -> None:
     """Take a request on, queue it, or refuse it with the reason."""
     known = core.runs.get(event.request_id)
     if known is not None:
-        if known.answer is not None:
+        if (other := _difference(known, event)) is not None:
+            core.send(Differs(known.id, f"request {known.id}: {other}: expected an id of its own, or the same request"))
+        elif known.answer is not None:
             core.send(Answer(known.id, known.answer))
         return
     if len(core.queued) >= core.policy.max_queued and len(core.flying) >= core.policy.max_in_flight:
@@ -54,6 +56,22 @@ def submit(core: Core, event: Submitted) -> None:
     core.settle = True
 
 
+def _difference(known: RequestRun, event: Submitted) -> str | None:
+    """In what a submission is another request than the one that bears its id; ``None`` where it is the same again."""
+    try:
+        request = validate(RequestSpec, event.request, f"request {known.id}")
+    except InputError as error:
+        return f"another request bears this id, and this one is wrong: {error}"
+    asked = (("request", request, known.request), ("inputs", event.inputs, known.inputs),
+             ("priority", _priority(request, event), known.priority))  # fmt: skip
+    parts = " and ".join(name for name, ours, theirs in asked if ours != theirs)
+    return f"another request bears this id, with other {parts}" if parts else None
+
+
+def _priority(request: RequestSpec, event: Submitted) -> int:
+    return DEFAULT_PRIORITY[request.sla_class] if event.priority is None else event.priority
+
+
 def _read(core: Core, event: Submitted) -> RequestRun:
     """The run of a submission (raises ``InputError``)."""
     source = f"request {event.request_id}"
@@ -63,8 +81,7 @@ def _read(core: Core, event: Submitted) -> RequestRun:
     core.arrivals += 1
     return RequestRun(
         id=event.request_id, number=core.arrivals, request=request, inputs=event.inputs, submitted=core.now,
-        priority=DEFAULT_PRIORITY[request.sla_class] if event.priority is None else event.priority,
-        graph=graph.spec, template=graph.growth[0] if graph.growth else None,
+        priority=_priority(request, event), graph=graph.spec, template=graph.growth[0] if graph.growth else None,
         lookahead=request.agent.lookahead if request.agent is not None else 0,
     )  # fmt: skip
 

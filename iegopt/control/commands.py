@@ -10,6 +10,7 @@ __all__ = [
     "HOW",
     "Answer",
     "Command",
+    "Differs",
     "Discard",
     "Dismiss",
     "Forget",
@@ -135,6 +136,14 @@ class Answer(Command):
 
 
 @dataclass(frozen=True, slots=True)
+class Differs(Command):
+    """What was just submitted is not taken: another request bears its id, of which this client must hear nothing."""
+
+    request_id: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class Discard(Command):
     """Nobody has acknowledged an answer for long: it need not be kept any more."""
 
@@ -149,6 +158,6 @@ class WakeAt(Command):
 
 
 COMMANDS: tuple[type[Command], ...] = (
-    MakePlan, Start, Stop, Reserve, Release, Forget, Introduce, Dismiss, Stream, Answer, Discard,
-    WakeAt,
+    MakePlan, Start, Stop, Reserve, Release, Forget, Introduce, Dismiss, Stream, Answer, Differs,
+    Discard, WakeAt,
 )  # fmt: skip

@@ -66,7 +66,8 @@ class Submitted(Event):
     ``inputs``: one of ``text``, ``messages`` (list of role and content) and ``tokens``; without one the request's
     ``prompt`` is the text. Also ``documents``, ``sampling``, ``stop`` (list of texts), ``script`` (forces tokens in
     tests), ``context`` (for router and agent_decision): handed to the workers as they are. ``priority`` 0 goes first,
-    ``None`` takes that of the request's SLA class. The same request again changes nothing.
+    ``None`` takes that of the request's SLA class. The same request again changes nothing, another one
+    under an id that is known is not taken (``Differs``).
     """
 
     request_id: str

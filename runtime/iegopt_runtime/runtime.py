@@ -30,6 +30,7 @@ from iegopt_runtime.shell.journal import Journal
 from iegopt_runtime.shell.launch import policy_in_force
 from iegopt_runtime.shell.plan_service import PlanService
 from iegopt_runtime.shell.shell import Shell
+from iegopt_runtime.shell.submissions import Verdict
 from iegopt_runtime.supervise import LocalWorker, Supervisor
 
 __all__ = ["Run", "Runtime"]
@@ -48,12 +49,13 @@ class Run:
 
     def __init__(self, shell: Shell, request_id: str, asked: dict[str, Any]) -> None:
         self._shell, self.request_id, self.asked = shell, request_id, asked
+        self._verdict = shell.submit({"type": "Submitted", "request_id": request_id, **asked})
         self._answer: dict[str, Any] | None = None
 
     async def __aiter__(self) -> AsyncIterator[Stream]:
         if self._answer is not None:
             return
-        async for message in self._shell.follow(self.request_id):
+        async for message in self._followed():
             if isinstance(message, Answer):
                 self._take(message)
             else:
@@ -62,14 +64,30 @@ class Run:
     async def answer(self) -> dict[str, Any]:
         """The answer (``iegopt.control.answer``), waited for."""
         if self._answer is None:
-            async for message in self._shell.follow(self.request_id):
+            async for message in self._followed():
                 if isinstance(message, Answer):
                     self._take(message)
         assert self._answer is not None
         return self._answer
 
+    async def _followed(self) -> AsyncIterator[Stream | Answer]:
+        """All that is said of it (raises ``InputError`` where another request bears its id)."""
+        if (reason := await asyncio.shield(self._verdict)) is not None:
+            raise InputError(reason)
+        async for message in self._shell.follow(self.request_id):
+            yield message
+
     def cancel(self, reason: str = "") -> None:
-        self._shell.say({"type": "Cancelled", "request_id": self.request_id, "reason": reason})
+        """End it; where it was not taken, the request that bears its id is another's and goes on."""
+
+        def say(verdict: Verdict) -> None:
+            if not verdict.cancelled() and verdict.result() is None:
+                self._shell.say({"type": "Cancelled", "request_id": self.request_id, "reason": reason})
+
+        if self._verdict.done():
+            say(self._verdict)
+        else:
+            self._verdict.add_done_callback(say)
 
     def story(self, stage: str | None = None) -> list[str]:
         """What befell the request so far, or one of its stages, in sentences; empty once it is acknowledged."""
@@ -221,7 +239,8 @@ class Runtime:
         Raises
         ------
         InputError
-            An input that is no plain data, a priority out of range, or an id that another request has.
+            An input that is no plain data, a priority out of range, or an id that another request has; where that is
+            only known to the controller, whoever waits for tokens or the answer is told.
         """
         name = request_id or f"{request.id}-{secrets.token_hex(4)}"
         asked = {"request": request.document(), "inputs": inputs or {}, "priority": priority}
@@ -230,6 +249,5 @@ class Runtime:
             if known.asked != asked:
                 raise InputError(f"request {name}: another request of this id is known: expected an id of its own")
             return known
-        self.shell.say({"type": "Submitted", "request_id": name, **asked})
         run = self._runs[name] = Run(self.shell, name, asked)
         return run

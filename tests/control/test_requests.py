@@ -10,6 +10,7 @@ from iegopt.control.messages import (
     Acknowledged,
     Answer,
     Cancelled,
+    Differs,
     Discard,
     Forget,
     MakePlan,
@@ -377,3 +378,30 @@ def test_a_plan_on_a_device_without_such_workers_is_refused_and_not_asked_for_fo
     (again,) = hand.of(MakePlan)
     hand.give(Planned(hand.now, "r", again.generation, {"stages": stages, "transfers": []}, ""))
     assert hand.answer()["reason"] == "no plan: device host of stage prefill has no worker for it"
+
+
+@pytest.mark.parametrize("answered", [False, True])
+@pytest.mark.parametrize(
+    ("other", "part"),
+    [
+        ({"request": CHAT | {"output_tokens": 9}}, "with other request"),
+        ({"text": "else"}, "with other inputs"),
+        ({"priority": 2}, "with other priority"),
+        ({"request": CHAT | {"output_tokens": "many"}}, "this one is wrong"),
+    ],
+)
+def test_another_request_under_a_known_id_is_not_taken(answered: bool, other: dict[str, Any], part: str) -> None:
+    hand = Hand()
+    hand.workers()
+    hand.submit()
+    if answered:
+        hand.until("tokenize", "prefill", "decode", "output")
+    before = hand.controller.snapshot()
+    hand.submit(**other)
+    (said,) = hand.of(Differs)
+    assert part in said.reason
+    assert not hand.of(Answer)
+    assert hand.controller.snapshot() == before
+    hand.submit(request={name: CHAT[name] for name in reversed(CHAT)})
+    assert not hand.of(Differs)
+    assert len(hand.of(Answer)) == answered

@@ -14,8 +14,11 @@ import pytest
 from iegopt.control.controller import Controller
 from iegopt.control.messages import Answer, Cancelled, Event, Planned, Start
 from iegopt.control.policy import ControlPolicy
+from iegopt.errors import InputError
+from iegopt_runtime.client import Client
 from iegopt_runtime.net.address import Address
 from iegopt_runtime.net.connection import Connection, connect
+from iegopt_runtime.runtime import Run
 from iegopt_runtime.shell import shell as module
 from iegopt_runtime.shell.journal import Journal
 from iegopt_runtime.shell.plan_service import PlanService
@@ -271,5 +274,43 @@ def test_starts_go_to_workers_alone(tmp_path: Path) -> None:
             assert sent == []
             again = await host.worker("host", "cpu")
             assert (await heard(again, "Start"))["stage"] == "tokenize"
+
+    run(part)
+
+
+def test_another_request_under_a_known_id_hears_nothing_of_it(tmp_path: Path) -> None:
+    async def part() -> None:
+        async with running(tmp_path) as host:
+            first, second = [await host.call(name, "client") for name in ("first", "second")]
+            other = submitted() | {"inputs": {"text": "y"}}
+            for client, frame in ((first, submitted()), (second, other), (second, submitted("mine"))):
+                client.send(frame)
+                client.send({"type": "Follow", "request_id": frame["request_id"]})
+                await until(lambda name=frame["request_id"]: name in host.shell.controller.core.runs)
+            refused = await heard(second, "wrong")
+            assert refused["request_id"] == "r"
+            assert "another request bears this id, with other inputs" in refused["reason"]
+            for name in ("r", "mine"):
+                first.send({"type": "Cancelled", "request_id": name, "reason": "enough"})
+            assert (await heard(first, "Answer"))["request_id"] == "r"
+            assert (await heard(second, "Answer"))["request_id"] == "mine"
+            with pytest.raises(InputError, match="another request bears this id, with other inputs"):
+                [m async for m in Client(host.address, SECRET).run("r", other["request"], other["inputs"])]
+            late = Run(host.shell, "r", {name: other[name] for name in ("request", "inputs")} | {"priority": None})
+            late.cancel()
+            with pytest.raises(InputError, match="another request bears this id, with other inputs"):
+                await late.answer()
+
+    run(part)
+
+
+def test_an_id_may_bear_another_request_once_its_answer_is_acknowledged(tmp_path: Path) -> None:
+    async def part() -> None:
+        async with running(tmp_path) as host:
+            for text in ("x", "y"):
+                asked = {"request": submitted()["request"], "inputs": {"text": text}, "priority": None}
+                mine = Run(host.shell, "r", asked)
+                mine.cancel(text)
+                assert (await mine.answer())["reason"] == text
 
     run(part)

@@ -15,6 +15,7 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from iegopt import library
@@ -24,6 +25,7 @@ from iegopt.control.messages import (
     Acknowledged,
     Answer,
     Command,
+    Differs,
     Discard,
     Disconnected,
     Dismiss,
@@ -54,6 +56,7 @@ from iegopt_runtime.shell.feeds import Feeds
 from iegopt_runtime.shell.journal import Journal
 from iegopt_runtime.shell.plan_service import Held, PlanService
 from iegopt_runtime.shell.senders import asked_by_client, event_of_client, event_of_worker
+from iegopt_runtime.shell.submissions import Submissions, Verdict
 
 __all__ = ["Shell"]
 
@@ -88,6 +91,7 @@ class Shell:
     ) -> None:
         self.controller = Controller(policy, library.llm)
         self.feeds = Feeds()
+        self._submissions = Submissions()
         self._journal, self._plans, self._tell = journal, plans, tell
         self._listener = Listener(secret, self._serve, lambda reason: tell(f"refused a caller: {reason}"))
         self._queue: deque[tuple[Event, bytes | None]] = deque()
@@ -134,6 +138,7 @@ class Shell:
                 await self._turn()
         except Exception as error:
             self.feeds.end(f"the controller has ended: {error}")
+            self._submissions.end()
             raise
         finally:
             await self.close()
@@ -161,6 +166,14 @@ class Shell:
         """
         self.put(event_of_client(frame, "here", self.clock()))
 
+    def submit(self, frame: Frame) -> Verdict:
+        """Hand in a ``Submitted``; whether it is taken is known when it is handled. Raises as ``say``."""
+        event = event_of_client(frame, "here", self.clock())
+        assert isinstance(event, Submitted)
+        verdict = self._submissions.expect(event)
+        self.put(event)
+        return verdict
+
     def put(self, event: Event, body: bytes | None = None) -> None:
         """Hand in an event, with its document where that is packed already; it is in the journal before anything
         follows from it."""
@@ -186,6 +199,8 @@ class Shell:
         self._journal.append(document(event) if body is None else body for event, body in events)
         for event, commands in self._handled([event for event, _ in events]):
             self._to_feeds(event, commands)
+            if isinstance(event, Submitted):
+                self._submissions.handled(event, commands)
             for command in commands:
                 self._carry_out(command)
             for watcher in self._watchers:
@@ -226,6 +241,8 @@ class Shell:
                 answered = True
             elif isinstance(command, Discard):
                 self.feeds.forget_answer(command.request_id)
+            elif isinstance(command, Differs):
+                return
         if isinstance(event, Acknowledged) or (isinstance(event, Submitted) and not answered):
             self.feeds.forget_answer(event.request_id)
 
@@ -300,22 +317,29 @@ class Shell:
     async def _serve_client(self, connection: Connection) -> None:
         """Submissions, cancellations, and ``Follow {request_id}``, which is answered with all that is said of it."""
         following: set[asyncio.Task[None]] = set()
+        verdicts: dict[str, Verdict] = {}
         try:
             while (frame := await connection.receive()) is not None:
                 asked = asked_by_client(frame, connection.name)
                 if asked is None:
-                    await self._take(event_of_client(frame, connection.name, self.clock()))
+                    event = event_of_client(frame, connection.name, self.clock())
+                    if isinstance(event, Submitted):
+                        verdict = verdicts[event.request_id] = self._submissions.expect(event)
+                        verdict.add_done_callback(partial(_tell_if_not_taken, connection, event.request_id))
+                    await self._take(event)
                 elif not asked:
                     connection.send({"type": "State", **self.state()})
                 else:
-                    task = asyncio.create_task(self._tell_client(connection, asked))
+                    task = asyncio.create_task(self._tell_client(connection, asked, verdicts.get(asked)))
                     following.add(task)
                     task.add_done_callback(following.discard)
         finally:
             for task in following:
                 task.cancel()
 
-    async def _tell_client(self, connection: Connection, request_id: str) -> None:
+    async def _tell_client(self, connection: Connection, request_id: str, verdict: Verdict | None) -> None:
+        if verdict is not None and await verdict is not None:
+            return
         async for message in self.feeds.follow(request_id):
             connection.send(document(message))
             if connection.is_slow:
@@ -328,3 +352,8 @@ class Shell:
             "workers": {w.id: {"device": w.device, "role": w.role, "usable": w.usable} for w in core.pool.known()},
             "requests": {run.id: "answered" if run.over else "open" for run in core.runs.values()},
         }
+
+
+def _tell_if_not_taken(connection: Connection, request_id: str, verdict: Verdict) -> None:
+    if not verdict.cancelled() and (reason := verdict.result()) is not None:
+        connection.send({"type": "wrong", "request_id": request_id, "reason": reason})
