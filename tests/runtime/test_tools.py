@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import time
 from collections.abc import Coroutine
 from pathlib import Path
@@ -41,6 +42,18 @@ TOOLS = {
     "hang": python("hang", timeout="300ms"),
     "flood": python("flood", output="1kB"),
     "second_time": python("second_time", retries=1),
+    "keyed": python("keyed", retries=1),
+    "positional": python("positional"),
+    "keyed_command": {
+        "command": [
+            "sh",
+            "-c",
+            'echo $IEGOPT_IDEMPOTENCY_KEY | tee -a "$1"; test $(wc -l <"$1") -ge 2',
+            "sh",
+            "{file}",
+        ],
+        "retries": 1,
+    },
     "missing": {"python": "tools_of_tests:nothing_here"},
     "words": {"command": ["printf", "%s|", "{text}"]},
     "cat": {"command": ["cat"]},
@@ -257,3 +270,22 @@ def test_a_run_is_ended_with_all_that_it_started() -> None:
                 await asyncio.sleep(0.01)
 
     asyncio.run(started_and_ended())
+
+
+def test_a_tool_is_told_which_call_it_is_the_same_in_every_try_and_after_its_worker_died(tmp_path: Path) -> None:
+    for name in ("keyed", "keyed_command"):
+        file = tmp_path / name
+        (told,) = run(call(name, "r/tool-1", file=str(file)))
+        assert told["tries"] == 2
+        keys = file.read_text().split()
+        assert keys == 2 * [told["content"].split()[-1]]
+        assert re.fullmatch("[0-9a-f]{32}", keys[0])
+        run(call(name, "r/tool-1", file=str(file)))  # another process of the worker, which remembers nothing
+        assert file.read_text().split() == 3 * keys[:1]
+        run(call(name, "r/tool-2", file=str(file)))
+        assert file.read_text().split()[-1] not in keys
+
+
+def test_a_tool_without_a_parameter_for_its_key_is_not_told() -> None:
+    positional, without_a_key = run(call("positional", "r/tool-1"), call("add", "r/tool-2", a=1, b=1))
+    assert (positional["content"], without_a_key["content"]) == ("none", "2")

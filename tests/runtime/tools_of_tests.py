@@ -68,3 +68,17 @@ def second_time(file: str) -> str:
 def nap(seconds: float) -> str:
     time.sleep(seconds)
     return "rested"
+
+
+def keyed(file: str, *, idempotency_key: str) -> str:
+    """Writes down each key that it is told, and fails the first time."""
+    path = Path(file)
+    before = path.read_text().split() if path.exists() else []
+    path.write_text("\n".join([*before, idempotency_key]))
+    if not before:
+        raise ValueError("not yet")
+    return idempotency_key
+
+
+def positional(idempotency_key: str = "none", /) -> str:
+    return idempotency_key

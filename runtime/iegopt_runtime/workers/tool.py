@@ -2,12 +2,13 @@
 
 A callable runs in a child process, kept for the next call, because a thread that hangs cannot be ended; a command runs
 in a session of its own, so that what it started dies with it. A call with an idempotency key that succeeded is not made
-again.
+again; the tool itself is told the key, which is the same in every try and recovery of a call.
 """
 
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import json
 import time
 from collections import OrderedDict
@@ -59,8 +60,8 @@ class ToolExecutor(PlainExecutor):
     ) -> tuple[ToolAnswer, bool]:
         """The answer, and whether it was there already; a second call with a key waits for the first."""
         if key is None:
-            return await self._tried(tool, arguments, timeout), False
-        key = f"{key} {tool.name} {json.dumps(arguments, sort_keys=True)}"  # another request may bear an old one's id
+            return await self._tried(tool, arguments, timeout, None), False
+        key = _key_of(key, tool, arguments)
         while key in self._making:
             await asyncio.wait([self._making[key]])
         held = self._done.get(key)
@@ -69,7 +70,7 @@ class ToolExecutor(PlainExecutor):
             return held[1], True
         self._making[key] = asyncio.get_running_loop().create_future()
         try:
-            answer = await self._tried(tool, arguments, timeout)
+            answer = await self._tried(tool, arguments, timeout, key)
         finally:
             self._making.pop(key).set_result(None)
         self._done[key] = (self._clock(), answer)
@@ -77,14 +78,14 @@ class ToolExecutor(PlainExecutor):
             self._done.popitem(last=False)
         return answer, False
 
-    async def _tried(self, tool: RegisteredTool, arguments: Document, timeout: float) -> ToolAnswer:
+    async def _tried(self, tool: RegisteredTool, arguments: Document, timeout: float, key: str | None) -> ToolAnswer:
         for tries in range(1, tool.retries + 2):
             try:
                 async with asyncio.timeout(timeout):
                     if tool.command is not None:
-                        content, truncated = await run_command(tool, arguments)
+                        content, truncated = await run_command(tool, arguments, key)
                     else:
-                        content, truncated = await self._python.call(tool, arguments)
+                        content, truncated = await self._python.call(tool, arguments, key)
                 return ToolAnswer(content, truncated, tries)
             except TimeoutError:
                 failure = StageFailed(
@@ -99,6 +100,13 @@ class ToolExecutor(PlainExecutor):
 
     async def close(self) -> None:
         await self._python.close()
+
+
+def _key_of(key: str, tool: RegisteredTool, arguments: Document) -> str:
+    """The idempotency key of a call in letters that any header takes; another request may bear an old one's id, but
+    calls something else."""
+    call = json.dumps([key, tool.name, arguments], sort_keys=True)
+    return hashlib.blake2b(call.encode(), digest_size=16).hexdigest()
 
 
 def _shown(arguments: Document) -> str:

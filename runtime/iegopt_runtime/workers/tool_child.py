@@ -18,6 +18,7 @@ from iegopt_runtime.processes import die_with_parent
 
 __all__ = ["main"]
 
+KEY_PARAMETER = "idempotency_key"
 _SHOWN = 400
 
 
@@ -60,7 +61,7 @@ def _answer(call: Frame) -> Frame:
     except Exception as error:  # noqa: BLE001 - whatever an import of the user's code raises
         return _raised("refused", f"cannot be loaded from {call['callable']}: {_told(error)}", transient=False)
     try:
-        content = _as_bytes(_called(function, call["arguments"]))
+        content = _as_bytes(_called(function, call["arguments"] | _key_for(function, call["key"])))
     except _NoText as error:
         return _raised("error", str(error), transient=False)
     except BaseException as error:  # noqa: BLE001 - sys.exit() of a tool, too, is its failure and not ours
@@ -71,6 +72,16 @@ def _answer(call: Frame) -> Frame:
 
 class _NoText(Exception):
     """A tool returned what cannot be told to a model."""
+
+
+def _key_for(function: Any, key: str | None) -> dict[str, str]:
+    """The idempotency key as an argument, where the callable has a parameter for it."""
+    try:
+        parameter = inspect.signature(function).parameters.get(KEY_PARAMETER)
+    except (TypeError, ValueError):  # some builtins have no signature
+        return {}
+    by_name = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+    return {KEY_PARAMETER: key} if key is not None and parameter is not None and parameter.kind in by_name else {}
 
 
 def _called(function: Any, arguments: dict[str, Any]) -> Any:

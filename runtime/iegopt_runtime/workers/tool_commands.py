@@ -14,14 +14,17 @@ from iegopt_runtime.processes import die_with_parent
 from iegopt_runtime.workers.executor import StageFailed
 from iegopt_runtime.workers.tool_registry import RegisteredTool
 
-__all__ = ["as_text", "ended", "run_command"]
+__all__ = ["KEY_VARIABLE", "as_text", "ended", "run_command"]
+
+KEY_VARIABLE = "IEGOPT_IDEMPOTENCY_KEY"
+"""Environment variable in which a command finds the idempotency key of its call."""
 
 _BLANK = re.compile(r"\{(\w+)\}")
 _ERRORS_SHOWN = 400
 
 
-async def run_command(tool: RegisteredTool, arguments: dict[str, Any]) -> tuple[str, bool]:
-    """What the command wrote, and whether the limit cut it off.
+async def run_command(tool: RegisteredTool, arguments: dict[str, Any], key: str | None) -> tuple[str, bool]:
+    """What the command wrote, and whether the limit cut it off; it finds ``key`` in ``KEY_VARIABLE``.
 
     Raises
     ------
@@ -37,6 +40,7 @@ async def run_command(tool: RegisteredTool, arguments: dict[str, Any]) -> tuple[
             stderr=asyncio.subprocess.PIPE,
             start_new_session=True,
             preexec_fn=die_with_parent,
+            env=os.environ | ({KEY_VARIABLE: key} if key is not None else {}),
         )
     except (OSError, ValueError) as error:
         raise StageFailed("refused", f"tool {tool.name}: {words[0]} cannot be started: {error}") from error

@@ -33,15 +33,18 @@ class PythonCalls:
     def __init__(self) -> None:
         self._idle: list[asyncio.subprocess.Process] = []
 
-    async def call(self, tool: RegisteredTool, arguments: dict[str, Any]) -> tuple[str, bool]:
-        """What the callable returned as text, and whether the limit cut it off.
+    async def call(self, tool: RegisteredTool, arguments: dict[str, Any], key: str | None) -> tuple[str, bool]:
+        """What the callable returned as text, and whether the limit cut it off; one with a parameter
+        ``idempotency_key`` is told ``key``.
 
         Raises
         ------
         StageFailed
             Where it raises, returns what is no text, or takes its process with it.
         """
-        request = {"type": "call", "callable": tool.python, "arguments": arguments, "limit": tool.output}
+        request = {
+            "type": "call", "callable": tool.python, "arguments": arguments, "key": key, "limit": tool.output,
+        }  # fmt: skip
         child = self._idle.pop() if self._idle else await self._spawned()
         try:
             reply = await self._asked(child, request)
