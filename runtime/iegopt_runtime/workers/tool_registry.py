@@ -8,7 +8,7 @@
 
 A command's ``{name}`` is replaced by the argument of that name, as one word; no shell reads it. Arguments that no word
 names arrive as JSON on its standard input. A callable with a parameter ``idempotency_key``, and a command by the
-environment variable ``IEGOPT_IDEMPOTENCY_KEY``, are told which call it is: the key is the same in every try and recovery.
+variable ``IEGOPT_IDEMPOTENCY_KEY``, are told which call it is: the key is the same in every try and recovery.
 """
 
 from __future__ import annotations
