@@ -44,7 +44,7 @@ def best_alone(
     wire = queue.wire_per_token * queue.prompt
     finish = np.full(N, np.inf)
     most = np.zeros(K)
-    np.maximum.at(most, instances.kind, np.where(instances.decodes, instances.free, 0))
+    np.maximum.at(most, instances.kind, np.where(instances.decodes, instances.free_for_more, 0))
     for family in np.unique(kinds.family).tolist():
         member = kinds.family == family
         moved = _least_transfer(instances, kinds, family, wire, policy.kv_transfer_config)

@@ -87,7 +87,7 @@ class _Plant:
         least = due + total(np.where(busy, steps / model.paces[rung], 0.0))[:, None] * board.grid
         return cls(
             count, total(busy), total(steps) / count, due, least, total(1.0 - model.instances.other) / count,
-            total(board.sequences) / count, total(board.memory) / count,
+            total(np.maximum(0, board.sequences)) / count, total(np.maximum(0, board.memory)) / count,
             np.array([total(rung >= slowest) for slowest in range(len(model.paces))]).T,
         )  # fmt: skip
 

@@ -44,7 +44,7 @@ class Board:
     compute, read, tau, tightest (J,)
         Rows of a step with their base, pace (∞ where nothing decodes), and the least limit on it.
     memory, sequences (J,)
-        What is left.
+        What is left for more; below 0 where what runs takes more than there is.
     gains
         Block -> instances where prefills leave it, and do not find it there.
     """
@@ -297,8 +297,8 @@ class Board:
         self.read[j] = self.base_read[j] + load.read
         self.tau[j] = self.paces[load.pace] if load.sequences else inf
         self.tightest[j] = load.tightest
-        self.memory[j] = self.model.instances.free[j] - load.memory
-        self.sequences[j] = self.model.instances.max_batch[j] - load.sequences
+        self.memory[j] = self.model.instances.free_for_more[j] - load.memory
+        self.sequences[j] = self.model.instances.batch_for_more[j] - load.sequences
         if load.jobs:
             at = np.searchsorted(self.grid, [job.key[0] for job in load.jobs])
             work = np.bincount(at, [job.row[0] for job in load.jobs], len(self.grid) + 1)

@@ -101,6 +101,7 @@ def build_instances(cluster: CompiledCluster, snapshot: SnapshotSpec, policy: Ba
     size = np.array([len(members) for members in devices], dtype=float)
     io = np.array([cluster.devices[members[0]].kind.io for members in devices], dtype=float)
     price = np.array([sum(cluster.state.price[d] for d in members) for members in devices], dtype=float)
+    most = np.array([spec.max_batch for spec in up], dtype=np.int64)
     instances = Instances(
         ids=tuple(spec.id for spec in up),
         kind=kind,
@@ -108,8 +109,10 @@ def build_instances(cluster: CompiledCluster, snapshot: SnapshotSpec, policy: Ba
         prefills=np.array([spec.role is not Role.DECODE for spec in up], dtype=bool),
         decodes=np.array([spec.role is not Role.PREFILL for spec in up], dtype=bool),
         free=free,
+        free_for_more=free,
         other=stated * 0.5 ** (age / policy.half_life),
-        max_batch=np.array([spec.max_batch for spec in up], dtype=np.int64),
+        max_batch=most,
+        batch_for_more=most,
         level=level,
         latency=latency,
         seconds_per_byte=rate,

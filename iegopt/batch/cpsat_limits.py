@@ -46,7 +46,12 @@ def _memory(v: Variables, j: int) -> None:
     total += [int(running.kv_there[r]) * x for r, x in _here(v, j)]
     apart = np.flatnonzero((running.instance == j) & (running.decode != j)).tolist()
     total += [int(running.kv_here[r]) * v.keep[r] for r in apart]
-    v.cp.add(sum(total) <= int(v.model.instances.free[j]))
+    at = v.model.instances
+    v.cp.add(sum(total) <= int(at.free[j]))
+    if at.free_for_more[j] < at.free[j]:
+        more = [v.prefill[i, j] for i in v.at_prefill[j]] + [v.decode[i, j] for i in v.at_decode[j]]
+        for x in (*more, *(v.move[r, j] for r in v.moves_to[j])):
+            v.cp.add(sum(total) <= int(at.free_for_more[j])).only_enforce_if(x)
 
 
 def _batch(v: Variables, j: int) -> None:
@@ -57,6 +62,9 @@ def _batch(v: Variables, j: int) -> None:
     here = [(r, x) for r, x in _here(v, j) if running.sequences[r]]
     count = [int(queue.sequences[i]) * x for i, x in decoding] + [int(running.sequences[r]) * x for r, x in here]
     cp.add(sum(count) <= int(model.instances.max_batch[j]))
+    if model.instances.batch_for_more[j] < model.instances.max_batch[j]:
+        for x in (*(x for _, x in decoding), *(v.move[r, j] for r in v.moves_to[j])):
+            cp.add(sum(count) <= int(model.instances.batch_for_more[j])).only_enforce_if(x)
     rungs = [v.pace[j, t] for t in range(len(model.paces))]
     for _, x in (*decoding, *here):
         cp.add(sum(rungs) >= x)

@@ -43,8 +43,8 @@ class InstanceLoad:
         self._kind, self._paces = int(instances.kind[j]), model.paces.tolist()
         self._maker = JobMaker(model, j)
         self._bases = float(model.kinds.base_compute[self._kind]), float(model.kinds.base_read[self._kind])
-        self._other, self._free = float(instances.other[j]), int(instances.free[j])
-        self._most = int(instances.max_batch[j])
+        self._other, self._free = float(instances.other[j]), int(instances.free_for_more[j])
+        self._most, self._moved_here = int(instances.batch_for_more[j]), 0
         self.pace = int(instances.base_pace[j])
         self.memory = self.sequences = 0
         self.compute = self.read = 0.0
@@ -117,7 +117,9 @@ class InstanceLoad:
             read += queue["step_read"][decode][self._kind]
         if job is not None and job.decode != self.j:
             memory += queue["kv_prompt"][job.request]
-        if memory > self._free or sequences > self._most:
+        if memory > self._free and self._takes_more(job, decode):
+            return False
+        if sequences > self._most and self._decodes_more(decode):
             return False
         tau = self._paces[rung] if rung >= 0 else inf
         if sequences and (rung < 0 or not self._paced(tau, rung != self.pace, decode)):
@@ -170,6 +172,7 @@ class InstanceLoad:
     def adopt(self, r: int) -> None:
         """The running decode ``r`` moves here."""
         self._run(r, 1)
+        self._moved_here += 1
 
     def retime(self, request: int, tau: float) -> None:
         """A prefill here (a running stage r: r − R) decodes elsewhere at another pace."""
@@ -223,6 +226,17 @@ class InstanceLoad:
             elif now > latest:
                 return False
         return True
+
+    def _takes_more(self, job: Job | None, decode: int | None) -> bool:
+        """Whether anything takes memory here that did not run here: what runs may exceed what there is, alone."""
+        if job is not None or decode is not None or self.decoding or self._moved_here:
+            return True
+        return any(job.request >= 0 for job in self.jobs)
+
+    def _decodes_more(self, decode: int | None) -> bool:
+        """Likewise of decodes."""
+        output, here = self.model.plain["output"], self.decoding if decode is None else {*self.decoding, decode}
+        return bool(self._moved_here) or any(output[i] for i in here)
 
     def _shares(self, new: Job | None) -> bool:
         """Whether an earlier prefill may leave something to a later one."""

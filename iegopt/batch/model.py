@@ -65,6 +65,8 @@ class Instances:
     free
         Bytes for KV caches and decodes, those of what runs included; a chunk's working memory is taken off where it
         prefills. Never less than what runs needs.
+    free_for_more, batch_for_more
+        What there is in truth: all that an instance may have once anything is added to what runs there.
     other
         Share of its time that work outside the snapshot takes, weighted by the figure's age.
     max_batch
@@ -86,8 +88,10 @@ class Instances:
     prefills: Bools
     decodes: Bools
     free: Ints
+    free_for_more: Ints
     other: Floats
     max_batch: Ints
+    batch_for_more: Ints
     level: npt.NDArray[np.int8]
     latency: Floats
     seconds_per_byte: Floats

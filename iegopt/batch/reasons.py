@@ -92,8 +92,8 @@ def _held(model: BatchModel, placement: Placement, outcome: Outcome, held: Ints)
     kinds = np.zeros(model.K, dtype=bool)
     kinds[instances.kind[usable]] = True
     runs = model.prefill.runs[held] & kinds[None, :]
-    room = np.where(usable, instances.free - outcome.memory, -1)
-    seats = np.where(usable, instances.max_batch - outcome.sequences, -1)
+    room = np.where(usable, instances.free_for_more - outcome.memory, -1)
+    seats = np.where(usable, instances.batch_for_more - outcome.sequences, -1)
     roomiest, freest = _best_of_kind(model, room), _best_of_kind(model, seats)
     rows = _time(model, placement, outcome, held, usable)
     quota, fair = _quotas(model, outcome), _fairness(model, outcome)
@@ -230,7 +230,8 @@ def _short(need: int, have: int, name: str) -> Reason | None:
 def _full(need: int, have: int, name: str) -> Reason | None:
     if need <= have:
         return None
-    sentence = f"its {need} sequences do not fit the batch of any instance: {name} has room for {max(0, have)}"
+    what = "one sequence does" if need == 1 else f"{need} sequences do"
+    sentence = f"its {what} not fit the batch of any instance: {name} has room for {max(0, have)}"
     return Reason("batch", name, float(need), float(have), sentence)
 
 

@@ -81,9 +81,10 @@ def _places(model: BatchModel, placement: Placement) -> Iterator[Violation]:
 
 def _instances(model: BatchModel, placement: Placement, load: Loads) -> Iterator[Violation]:
     instances = model.instances
+    more_memory, more_sequences = _added(model, placement)
     for rule, need, have in (
-        ("memory", load.memory, instances.free),
-        ("batch", load.sequences, instances.max_batch),
+        ("memory", load.memory, np.where(more_memory, instances.free_for_more, instances.free)),
+        ("batch", load.sequences, np.where(more_sequences, instances.batch_for_more, instances.max_batch)),
     ):
         for j in np.flatnonzero(need > have).tolist():
             yield Violation(rule, instances.ids[j], float(need[j]), float(have[j]))
@@ -92,6 +93,17 @@ def _instances(model: BatchModel, placement: Placement, load: Loads) -> Iterator
         yield Violation("pace", instances.ids[j], 1.0, 0.0)
     for j in np.flatnonzero(busy & (placement.pace >= 0) & (load.speed < -TOLERANCE)).tolist():
         yield Violation("time", instances.ids[j], float(load.share[j]), 1.0 - float(instances.other[j]))
+
+
+def _added(model: BatchModel, placement: Placement) -> tuple[Bools, Bools]:
+    """(J,) where anything takes memory, and where anything decodes, that did not run there."""
+    here = np.flatnonzero(placement.prefill >= 0)
+    p, q = placement.prefill[here], placement.decode[here]
+    moved = placement.to[placement.action == MIGRATE]
+    memory, sequences = np.zeros(model.J, dtype=bool), np.zeros(model.J, dtype=bool)
+    memory[p] = memory[q] = memory[moved] = True
+    sequences[q[model.queue.output[here] > 0]] = sequences[moved] = True
+    return memory, sequences
 
 
 def _preemptions(model: BatchModel, placement: Placement, by: Ints) -> Iterator[Violation]:

@@ -113,9 +113,11 @@ def check_uses(plan: BatchPlan, found: Consequences) -> Iterator[Violation]:
     for use in plan.instances:
         engine, base, load = found.engines[use.id], found.bases[use.id], found.loads[use.id]
         free = max(engine.free, base.memory)
-        most = max(engine.spec.max_batch, base.sequences)
-        if load.memory > free:
-            yield Violation("memory", use.id, load.memory, free)
+        # What runs may exceed what there is; once anything is added, what there is holds.
+        room = engine.free if load.takes_more else free
+        most = engine.spec.max_batch if load.decodes_more else max(engine.spec.max_batch, base.sequences)
+        if load.memory > room:
+            yield Violation("memory", use.id, load.memory, room)
         if load.sequences > most:
             yield Violation("batch", use.id, load.sequences, most)
         known = use.pace is not None and any(math.isclose(use.pace, pace, rel_tol=1e-9) for pace in found.ladder)

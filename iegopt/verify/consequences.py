@@ -81,7 +81,8 @@ class Placed:
 
 @dataclass(frozen=True, eq=False)
 class Load:
-    """An instance under the plan."""
+    """An instance under the plan; ``takes_more`` and ``decodes_more`` where anything takes memory, or decodes, that did
+    not run there."""
 
     step: float
     share: float
@@ -89,6 +90,8 @@ class Load:
     memory: int
     sequences: int
     prefill_seconds: float
+    takes_more: bool
+    decodes_more: bool
 
 
 @dataclass(frozen=True)
@@ -162,7 +165,10 @@ class Consequences:
             self._deadline(one)
         self._run(prefills, [s for s in at if s.is_prefill], speed)
         work = sum(one.work for one in prefills) + sum(s.work for s in at)
-        self.loads[name] = Load(step, share, speed, memory, sequences, work)
+        comes = any(stage.to is not engine for stage in to)
+        decodes_more = comes or any(one.request.output for one in decodes)
+        takes_more = comes or bool(prefills or decodes)
+        self.loads[name] = Load(step, share, speed, memory, sequences, work, takes_more, decodes_more)
 
     def _deadline(self, one: Placed) -> None:
         """D, with the P that the instance's own blocks leave."""

@@ -73,3 +73,33 @@ def test_too_many_placements_are_refused() -> None:
     with pytest.raises(TooLargeError, match="more than 10 placements"):
         brute_force(model, 10)
     assert np.isfinite(brute_force(build([instance(0)], [queued("a")])).objective).all()
+
+
+@pytest.mark.parametrize("priority", [0, 2])
+def test_what_is_added_keeps_the_batch_that_what_runs_exceeds(priority: int) -> None:
+    rows = [decodes(name, priority=2, remaining=1000) for name in ("d", "e")]
+    model = build([instance(0, max_batch=1)], [queued("a", priority=priority)], rows, policy={"paces": [0.05]})
+    assert evaluate(model, Placement.empty(model)).feasible
+    plan = Placement.empty(model)
+    plan.prefill[0] = plan.decode[0] = 0
+    for r in range(2):
+        found = evaluate(model, plan).violations
+        assert [(v.rule, v.need, v.have) for v in found if v.rule == "batch"] == [("batch", 3.0 - r, 1.0)]
+        plan.action[r] = PREEMPT
+    assert [v for v in evaluate(model, plan).violations if v.rule == "batch"] == []
+    optimum = brute_force(model).placement
+    assert optimum.action.tolist() == ([PREEMPT, PREEMPT] if priority == 0 else [KEEP, KEEP])
+    assert optimum.prefill.tolist() == [0 if priority == 0 else -1]
+
+
+def test_what_is_added_keeps_the_memory_that_what_runs_exceeds() -> None:
+    rows = [decodes(name, priority=2, context=4000) for name in ("d", "e")]
+    need = int(build([instance(0)], [queued("a")], rows).running.kv_there[0])
+    at = instance(0, used=80 * 10**9 - 5 * 4096 * 8192 * 2 - need)
+    model = build([at], [queued("a", priority=0)], rows, policy={"paces": [0.05]})
+    plan = Placement.empty(model)
+    assert evaluate(model, plan).feasible
+    plan.prefill[0] = plan.decode[0] = 0
+    plan.action[0] = PREEMPT
+    assert "memory" in {v.rule for v in evaluate(model, plan).violations}
+    assert (brute_force(model).placement.action == PREEMPT).all()

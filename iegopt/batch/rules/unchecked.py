@@ -37,7 +37,8 @@ def send_out(model: BatchModel, rule: str, *, speeds: bool = False) -> Placement
     plan, traffic, score = Placement.empty(model), Traffic(model, speeds=speeds), RULES[rule]
     tenancy, queue = Tenancy(model, plan), model.plain
     now = loads(model, plan)
-    memory, sequences = model.instances.free - now.memory, model.instances.max_batch - now.sequences
+    at = model.instances
+    memory, sequences = at.free_for_more - now.memory, at.batch_for_more - now.sequences
     for i in first_come(model, refused=True):
         reach = traffic.reach(i)
         if not len(reach.instance):
