@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
+from math import isfinite
 from typing import Any, Literal
 
 __all__ = [
@@ -157,5 +158,8 @@ class BatchPlan:
     warnings: tuple[str, ...] = ()
 
     def document(self) -> dict[str, Any]:
-        """The plan as one JSON object."""
-        return asdict(self)
+        """The plan as one JSON object; the gap of a level whose bound is 0 and whose objective is less is null."""
+        found = asdict(self)
+        for level in found["levels"]:
+            level["gap"] = level["gap"] if level["gap"] is not None and isfinite(level["gap"]) else None
+        return found

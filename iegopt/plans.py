@@ -7,6 +7,7 @@ object of ``iegopt plan --json`` (the second contract of the file formats).
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
+from math import isfinite
 from typing import Any, TypeVar
 
 __all__ = ["CostSplit", "NoPlan", "Plan", "StagePlan", "TransferPlan", "WeightsUsed", "made"]
@@ -146,7 +147,7 @@ class Plan:
             "status": self.status,
             "objective": self.objective,
             "bound": self.bound,
-            "gap": self.gap,
+            "gap": self.gap if self.gap is not None and isfinite(self.gap) else None,
             "solver": self.solver,
             "seconds": self.seconds,
             "placement": self.placement,

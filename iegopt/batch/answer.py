@@ -209,7 +209,7 @@ def _tenants(model: BatchModel, outcome: Outcome) -> Iterator[TenantUse]:
     memory = shares.memory / max(1.0, float(model.instances.free.sum()))
     time = shares.time / max(1, model.J)
     cell = np.searchsorted(outcome.levels, model.queue.priority) * T + model.queue.tenant
-    worth = np.bincount(cell, outcome.utility, len(outcome.levels) * T).reshape(-1, T)
+    worth = np.bincount(cell, outcome.utility, len(outcome.levels) * T).reshape(-1, max(1, T))
     for level, priority in enumerate(outcome.levels.tolist()):
         for t, name in enumerate(model.tenants):
             if shares.requests[level, t] or shares.waiting[level, t]:

@@ -6,6 +6,7 @@ import math
 import time
 
 from iegopt.batch.answer import LevelBound, to_plan
+from iegopt.batch.arguments import check_milliseconds, check_type
 from iegopt.batch.build import build_model
 from iegopt.batch.confirm import confirm
 from iegopt.batch.levels import Search
@@ -45,7 +46,13 @@ def replan(
     ------
     InputError
         Naming the entry that does not fit the cluster; a snapshot from before the previous plan.
+    TypeError
+        An argument of another type.
     """
+    check_type("snapshot", snapshot, SnapshotSpec, made_by="iegopt.load_snapshot reads one")
+    check_type("policy", policy, BatchPolicy, optional=True, made_by="iegopt.load_policy reads one")
+    check_type("previous", previous, BatchPlan, optional=True)
+    check_milliseconds("deadline_ms", deadline_ms)
     if deadline_ms is not None and not (math.isfinite(deadline_ms) and deadline_ms >= 0):
         raise InputError(f"deadline_ms {deadline_ms}: expected a number of milliseconds, at least 0")
     clock = Clock(DEFAULT_TIME_LIMIT if deadline_ms is None else deadline_ms / 1000, time.perf_counter())

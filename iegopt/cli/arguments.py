@@ -59,16 +59,16 @@ def positive(text: str) -> float:
     return value
 
 
-def whole(least: int) -> Any:
-    """A parser of whole numbers from ``least`` to 2³¹ − 1."""
+def whole(least: int, most: int = _MOST) -> Any:
+    """A parser of whole numbers from ``least`` to ``most``."""
 
     def parse(text: str) -> int:
         try:
             value = int(text)
         except ValueError:
             value = least - 1
-        if not least <= value <= _MOST:
-            limits = f", at least {least}" if value < least else f" from {least} to {_MOST}"
+        if not least <= value <= most:
+            limits = f", at least {least}" if value < least else f" from {least} to {most}"
             raise argparse.ArgumentTypeError(f"{shown(text)}: expected a whole number{limits}")
         return value
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from iegopt.cli.arguments import Commands
-from iegopt.cli.output import check_outputs, print_json, show, writing
+from iegopt.cli.output import check_ending, check_outputs, print_json, show, writing
 
 if TYPE_CHECKING:
     from iegopt.bench.run import Observer
@@ -83,6 +83,7 @@ def _run(arguments: argparse.Namespace) -> int:
     suite = load_document(path, "suite")[1]
     results = Path(arguments.output)
     check_outputs([arguments.output, str(journal_of(results))], [path])
+    check_ending(arguments.output, (".json", ".json.gz"))
     words = ["iegopt", "bench", "run", arguments.suite, "-o", arguments.output]
     words += [word for pattern in arguments.filter for word in ("--filter", pattern)]
     with _progress() as observe, writing(arguments.output):
@@ -174,6 +175,7 @@ def _compact(arguments: argparse.Namespace) -> int:
 
     results = Path(arguments.results)
     check_outputs([arguments.output], [results, journal_of(results)])
+    check_ending(arguments.output, (".json", ".json.gz"))
     document = read_results(results)
     with writing(arguments.output):
         write_results(Path(arguments.output), compact(document, PACKAGES))

@@ -6,7 +6,7 @@ import argparse
 from typing import TYPE_CHECKING
 
 from iegopt.cli.arguments import Commands, whole
-from iegopt.cli.output import busy, check_outputs, document_path, note, print_json, writing
+from iegopt.cli.output import busy, check_ending, check_outputs, document_path, note, print_json, writing
 
 if TYPE_CHECKING:
     from iegopt.problem.arrays import Problem
@@ -56,6 +56,7 @@ def add_commands(commands: Commands) -> None:
 
 def _compile(arguments: argparse.Namespace) -> int:
     check_outputs([arguments.output])
+    check_ending(arguments.output, (".json", ".json.gz"))
     request_file = document_path(arguments.request, "requests")
     cluster_file = document_path(arguments.cluster, "clusters")
     check_outputs([arguments.output], [request_file, cluster_file])
@@ -71,6 +72,7 @@ def _compile(arguments: argparse.Namespace) -> int:
 
 def _generate(arguments: argparse.Namespace) -> int:
     check_outputs([arguments.output])
+    check_ending(arguments.output, (".json", ".json.gz"))
     from iegopt.problem.families import generate
 
     problem = generate(arguments.family, arguments.stages, arguments.sites, arguments.memory, arguments.seed)

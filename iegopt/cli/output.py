@@ -7,7 +7,7 @@ import math
 import os
 import sys
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 __all__ = [
     "FOLDERS",
     "busy",
+    "check_ending",
     "check_outputs",
     "document_path",
     "note",
@@ -133,6 +134,21 @@ def shipped(folder: _Folder) -> list[Path]:
 def short_name(file: Path) -> str:
     """The name that stands for a shipped file on the command line."""
     return file.name.removesuffix(".gz").rpartition(".")[0]
+
+
+def check_ending(path: str | None, endings: Sequence[str]) -> None:
+    """Refuse a file, unless it is a device, whose name does not say what is to be written into it (``InputError``)."""
+    if path is None or path.lower().endswith(tuple(endings)) or _is_device(path):
+        return
+    allowed = ", ".join(endings[:-1]) + f" or {endings[-1]}"
+    raise InputError(f"{shown(path)}: expected a file name that ends in {allowed}")
+
+
+def _is_device(path: str) -> bool:
+    try:
+        return os.path.exists(path) and not (os.path.isfile(path) or os.path.isdir(path))
+    except (OSError, ValueError):  # not a file name: writing it says which
+        return False
 
 
 def check_outputs(outputs: Iterable[str | None], inputs: Iterable[str | Path] = ()) -> None:

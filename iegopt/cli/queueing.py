@@ -9,13 +9,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from iegopt.cli.arguments import Commands, positive, whole
-from iegopt.cli.output import busy, check_outputs, document_path, note, writing
+from iegopt.cli.output import busy, check_ending, check_outputs, document_path, note, writing
 from iegopt.units import SECONDS, parse, render, shown
 
 if TYPE_CHECKING:
     from iegopt.spec.snapshot import SnapshotSpec
 
 __all__ = ["add_commands"]
+
+
+MOST_MOMENTS = 1000
+"""Snapshots made at once: each is held in memory, and is a file of its own."""
 
 
 def add_commands(commands: Commands) -> None:
@@ -37,7 +41,10 @@ def add_commands(commands: Commands) -> None:
     )
     parser.add_argument("--gang", type=whole(1), metavar="N", help="devices of an instance (default: as few as do)")
     parser.add_argument("--at", required=True, type=_time, metavar="TIME", help="moment after the first arrival: 120s")
-    parser.add_argument("--count", type=whole(1), default=1, metavar="N", help="number of moments (default 1)")
+    parser.add_argument(
+        "--count", type=whole(1, MOST_MOMENTS), default=1, metavar="N",
+        help=f"number of moments, at most {MOST_MOMENTS:,} (default 1)",
+    )  # fmt: skip
     parser.add_argument("--every", type=_time, metavar="TIME", help="from one moment to the next (default 1s)")
     parser.add_argument(
         "--speedup", type=positive, default=1.0, metavar="F", help="arrivals F times as fast (default 1)"
@@ -70,6 +77,7 @@ def _queue(arguments: argparse.Namespace) -> int:
 
     if arguments.output is None and arguments.count > 1:
         raise UsageError("--count: several snapshots need files: expected --output FILE (see iegopt queue --help)")
+    check_ending(arguments.output, (".yaml", ".yml", ".json"))
     files = _files(arguments.output, arguments.count)
     cluster_file = document_path(arguments.cluster, "clusters")
     check_outputs(files, [arguments.trace, cluster_file])

@@ -16,6 +16,7 @@ from typing import Self
 
 from iegopt import library
 from iegopt.batch import api as batch
+from iegopt.batch.arguments import check_type
 from iegopt.batch_plans import BatchPlan
 from iegopt.errors import InputError, InternalError
 from iegopt.explain import explain
@@ -306,4 +307,5 @@ def replan(
     previous
         The plan before, whose placements are kept unless others are better.
     """
+    check_type("cluster", cluster, ClusterSpec, made_by="iegopt.load_cluster reads one")
     return batch.replan(snapshot, CompiledCluster(cluster), policy, deadline_ms=deadline_ms, previous=previous)

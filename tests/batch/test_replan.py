@@ -118,3 +118,19 @@ def test_what_is_planned_stays_where_it_was_planned(seed: int) -> None:
         if a.status == b.status == "placed" and (a.prefill, a.decode) != (b.prefill, b.decode)
     ]  # fmt: skip
     assert moved == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"snapshot": "afternoon"}, r"snapshot: got a str, expected a SnapshotSpec \(iegopt.load_snapshot reads one\)"),
+        ({"snapshot": {}}, "snapshot: got a dict, expected a SnapshotSpec"),
+        ({"policy": "afternoon"}, "policy: got a str, expected a BatchPolicy or None"),
+        ({"deadline_ms": "20"}, "deadline_ms: got a str, expected a number of milliseconds or None"),
+        ({"deadline_ms": True}, "deadline_ms: got a bool, expected a number of milliseconds or None"),
+    ],
+)
+def test_an_argument_of_another_type_is_named(arguments: dict[str, Any], message: str) -> None:
+    asked = {"snapshot": snapshot([instance(0)], []), "policy": None, "deadline_ms": None, **arguments}
+    with pytest.raises(TypeError, match=message):
+        iegopt.Planner(cluster().spec).replan(asked["snapshot"], asked["policy"], deadline_ms=asked["deadline_ms"])

@@ -62,6 +62,8 @@ def test_several_moments_in_files(iegopt: Run, trace: Path, tmp_path: Path) -> N
         (("--at", "1"), "--at: 1: no unit. Maybe 1ms?"),
         (("--at", "0s"), "--at: 0s: expected a time above 0"),
         (("--at", "2min"), "trace.jsonl ends after 59.9s: nothing is known of 120s"),
+        (("--at", "1s", "--count", "1000000", "--every", "1ns"), "1000000: expected a whole number from 1 to 1000"),
+        (("--at", "1s", "-o", "a.txt"), "a.txt: expected a file name that ends in .yaml, .yml or .json"),
         (("--at", "1s", "--count", "2"), "--count: several snapshots need files: expected --output FILE"),
         (("--at", "1s", "-o", "no/such/folder.yaml"), "there is no folder"),
         (("--at", "1s", "--model", "Llama-3.1-80B"), "Llama-3.1-8B"),
