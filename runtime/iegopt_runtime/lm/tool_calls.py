@@ -1,8 +1,8 @@
 """Tool calls in what a model writes, found while it writes.
 
 Formats: Hermes and Qwen (``<tool_call>{"name": …, "arguments": {…}}</tool_call>``, several if need be), Llama 3 (the
-answer is one JSON object with ``name`` and ``parameters``, often after ``<|python_tag|>``), and the ``tool_calls`` of
-OpenAI messages. What looks like a call and is none stays text, with a note that says why.
+answer is one JSON object with ``name`` and ``parameters``, often after ``<|python_tag|>``), and messages as the chat API
+of OpenAI writes them (the answer is one JSON object with ``tool_calls``). What looks like a call and is none stays text, with a note that says why.
 """
 
 from __future__ import annotations
@@ -111,17 +111,19 @@ class CallScanner:
         if end is None:
             return None if len(self._held) <= LONGEST_CALL else self._give_up(len(self._held), "too long")
         try:
-            self.calls.append(_call(json.loads(body)))
+            found = _found(json.loads(body), message=self._inside != OPEN)
         except (ValueError, RecursionError) as error:
             return self._give_up(end, str(error))
+        self.calls += found.calls
+        self.notes += found.notes
         self._held, self._inside = self._held[end:], ""
-        return "", True
+        return found.text, True
 
     def _give_up(self, end: int, why: str) -> tuple[str, bool]:
         """What was held is plain text after all."""
         shown, self._held, self._inside = self._held[:end], self._held[end:], ""
         # An answer that is some other JSON object is just that; only what was marked or named as a call is noted.
-        if shown.lstrip().startswith((OPEN, PYTHON)) or '"name"' in shown:
+        if shown.lstrip().startswith((OPEN, PYTHON)) or any(word in shown for word in ('"name"', '"tool_calls"')):
             self.notes.append(f"no tool call, {why}: {_short(shown)}")
         return shown, True
 
@@ -150,6 +152,16 @@ class _JsonEnd:
                     return at + 1
         self._at = len(text)
         return None
+
+
+def _found(read: object, *, message: bool) -> Scan:
+    """The calls in an object that a model wrote, which may be a whole message. ``ValueError`` says what is wrong."""
+    if message and isinstance(read, dict) and read.get("tool_calls"):
+        found = calls_of_message(read)
+        if not found.calls:
+            raise ValueError("a message without a call that can be read")
+        return found
+    return Scan("", (_call(read),), ())
 
 
 def calls_of_message(message: Mapping[str, Any]) -> Scan:

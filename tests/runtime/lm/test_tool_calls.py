@@ -23,6 +23,14 @@ def scan(text: str, size: int = 1) -> tuple[str, list[tuple[str, dict[str, Any]]
     return shown, [(call.name, call.arguments) for call in result.calls], len(result.notes)
 
 
+def message(content: str | None, *arguments: str) -> str:
+    """As the chat API of OpenAI writes it."""
+    calls = [
+        {"id": f"c{n}", "type": "function", "function": {"name": "f", "arguments": a}} for n, a in enumerate(arguments)
+    ]
+    return json.dumps({"role": "assistant", "content": content, "tool_calls": calls})
+
+
 CASES = [
     ("plain text", "plain text", [], 0),
     (CALL, "", [FOUND], 0),
@@ -31,7 +39,11 @@ CASES = [
     (' {"name": "f", "parameters": {"a": "\\"}"}}', "", [("f", {"a": '"}'})], 0),
     ('{"name": "f"}', "", [("f", {})], 0),
     ('<tool_call>{"name": "f", "arguments": "{\\"a\\": 1}"}</tool_call>', "", [("f", {"a": 1})], 0),
+    (message(None, '{"a": 1}', '{"a": "}"}') + " x", " x", [("f", {"a": 1}), ("f", {"a": "}"})], 0),
+    (message("Wait: ", "{}", "no"), "Wait: ", [("f", {})], 1),
     # Not calls.
+    (message("Wait", "no"), None, [], 1),
+    (message("Hello"), None, [], 1),
     ('{"answer": 42} is it', '{"answer": 42} is it', [], 0),
     ('{"name": 3}', '{"name": 3}', [], 1),
     ("<tool_call>nonsense</tool_call> x", "<tool_call>nonsense</tool_call> x", [], 1),
