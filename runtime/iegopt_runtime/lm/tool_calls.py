@@ -1,8 +1,9 @@
 """Tool calls in what a model writes, found while it writes.
 
 Formats: Hermes and Qwen (``<tool_call>{"name": …, "arguments": {…}}</tool_call>``, several if need be), Llama 3 (the
-answer is one JSON object with ``name`` and ``parameters``, often after ``<|python_tag|>``), and messages as the chat API
-of OpenAI writes them (the answer is one JSON object with ``tool_calls``). What looks like a call and is none stays text, with a note that says why.
+answer is one JSON object with ``name`` and ``parameters``, often after ``<|python_tag|>``), and messages of OpenAI's
+chat API (the answer is one JSON object with ``tool_calls``). What looks like a call and is none stays text, with a note
+that says why.
 """
 
 from __future__ import annotations
