@@ -9,8 +9,9 @@ limit           name of the limit of ``dag_constraints`` that was reached, or nu
 text, tokens    text of the output, else of the last decode; tokens of all decodes in order, as streamed
 decision        what the agent's decision said, or null
 stages          id -> ``{kind, state, device, variant, attempts, ready, began, ended, ran, planned, failures, moved,
-                computed, reused}``: seconds after the submission; ``ran`` is measured, ``planned`` from the last plan;
-                of a prefill or decode that completed, the known tokens whose KV it computed, and of which it had it
+                computed, reused, decision}``: seconds after the submission; ``ran`` is measured, ``planned`` from the last plan;
+                of a prefill or decode that completed, the known tokens whose KV it computed, and of which it had it;
+                of a router or agent_decision that completed, what it said
 recoveries      ``recovery.Recovery.document``, times after the submission
 usage           ``{tokens, prefilled, reused, generated, tool_calls, rounds, compute_time, preemptions, plans}``
 seconds         from submission to answer
@@ -92,13 +93,18 @@ def _stage(run: RequestRun, stage: StageRun, at: float) -> dict[str, Any]:
         "attempts": stage.attempt, "ready": _after(run, stage.ready_at or None), "began": _after(run, stage.began),
         "ended": _after(run, stage.ended), "ran": stage.run_time(at),
         "planned": place.time if place is not None else None, "failures": stage.failures,
-        "moved": stage.moved, **_counts(stage),
+        "moved": stage.moved, **_counts(stage), "decision": _decision(stage),
     }  # fmt: skip
 
 
 def _counts(stage: StageRun) -> dict[str, int | None]:
     found = stage.result if isinstance(stage.result, Prefilled | Decoded) else None
     return {"computed": found.computed if found else None, "reused": found.reused if found else None}
+
+
+def _decision(stage: StageRun) -> str | None:
+    said = stage.result.fields.get("decision") if isinstance(stage.result, Read) else None
+    return str(said) if said is not None else None
 
 
 def _done(stage: StageRun) -> bool:

@@ -127,6 +127,8 @@ def test_a_tool_of_a_given_graph_gets_the_arguments_handed_in_and_its_result_is_
     assert hand.start_of("output").work["text"] == "ijk"
     hand.until("output")
     assert hand.answer()["usage"]["tool_calls"] == 1
+    decisions = {name: found["decision"] for name, found in hand.answer()["stages"].items() if found["decision"]}
+    assert decisions == {"route": "finish"}
 
 
 def test_a_prompt_and_what_a_tool_adds_to_it_are_one_prefill_and_what_is_added_later_another() -> None:
