@@ -9,8 +9,9 @@ limit           name of the limit of ``dag_constraints`` that was reached, or nu
 text, tokens    text of the output, else of the last decode; tokens of all decodes in order, as streamed
 decision        what the agent's decision said, or null
 stages          id -> ``{kind, state, device, variant, attempts, ready, began, ended, ran, planned, failures, moved,
-                computed, reused, decision}``: seconds after the submission; ``ran`` is measured, ``planned`` from the last plan;
-                of a prefill or decode that completed, the known tokens whose KV it computed, and of which it had it;
+                computed, reused, decision}``: seconds after the submission; ``ran`` is measured, ``planned`` from the
+                last plan; of a prefill or decode that completed, the known tokens whose KV it computed, and of which it
+                had it;
                 of a router or agent_decision that completed, what it said
 recoveries      ``recovery.Recovery.document``, times after the submission
 usage           ``{tokens, prefilled, reused, generated, tool_calls, rounds, compute_time, preemptions, plans}``
