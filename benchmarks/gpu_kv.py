@@ -167,7 +167,7 @@ def worker(setup: Setup, engine: LmEngine, scratch: Path) -> dict[str, Any]:
         return {"model": "checked", "variant": name, "kv": held, "keep_copy": "L2", **more}
 
     async def both() -> tuple[dict[str, Any], dict[str, Any], str]:
-        executor = lm_executor(cluster, find_worker(cluster, "checked", "lm"), SECRET, folder, None)
+        executor = lm_executor(cluster, find_worker(cluster, "checked", "lm"), SECRET, folder, folder, None)
         try:
             prefill = work("prefill", None, tokens=tokens, segments=[["prefill", len(tokens)]], append=[])
             first = await executor.run("prefill", prefill, Unheard("prefill"))

@@ -95,8 +95,7 @@ class Chaos:
         self._folder.close()
         if processes:
             self.left.append(f"{len(processes)} processes")
-        if self._folder.path.exists():
-            self.left.append(str(self._folder.path))
+        self.left += [str(path) for path in (self._folder.path, self._folder.files) if path.exists()]
 
     async def round(
         self, requests: Sequence[Request], seed: int, kills: int, span: float, timeout: float = 120.0
@@ -146,7 +145,7 @@ class Chaos:
         workers = [
             LocalWorker(worker.name, [
                 "worker", str(cluster), "--device", worker.device, "--role", worker.role,
-                "--controller", str(address), "--folder", str(folder.path),
+                "--controller", str(address), "--folder", str(folder.path), "--files", str(folder.files),
                 "--heartbeat", f"{POLICY.heartbeat * 1000:g}ms", *known,
             ])
             for worker in deployed(self._cluster)

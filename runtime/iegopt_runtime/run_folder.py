@@ -1,23 +1,22 @@
-"""The folder of a run: its socket, secret, journal, logs and KV files, gone when the run is.
+"""The folder of a run: its socket, secret, journal and logs, and another one for its KV files, gone when the run is.
 
-Whoever runs holds a lock in it, which ends with the process however that ends: folders without a holder are what killed
-runs left behind, and the next run sweeps them together with processes of theirs.
+What a killed run has left is swept by the next one (``own_folder``), together with processes of it. Sockets belong
+where the user's are, which is in memory on many systems; KV files belong on a disk.
 """
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
 import os
 import secrets
-import shutil
 import tempfile
 from pathlib import Path
 from typing import Self
 
+from iegopt_runtime.models.cache import cache_dir
+from iegopt_runtime.own_folder import OwnFolder
 from iegopt_runtime.processes import end_run
 
-__all__ = ["RunFolder"]
+__all__ = ["RunFolder", "kv_files"]
 
 _PREFIX = "iegopt-"
 
@@ -29,13 +28,25 @@ class RunFolder:
     ----------
     run
         Id of the run, which its processes bear in their environment.
+    files
+        Where its KV files lie.
+
+    Raises
+    ------
+    InputError
+        Where there can be none.
     """
 
     def __init__(self, base: Path | None = None) -> None:
-        base = base if base is not None else _base()
-        _sweep(base)
-        self.path, self._lock = _made(base)
+        self._own = OwnFolder(base if base is not None else _base(), _PREFIX, lambda left: end_run(left.name))
+        self.path = self._own.path
         self.run = self.path.name
+        try:
+            self._files = kv_files()
+        except BaseException:
+            self._own.close()
+            raise
+        self.files = self._files.path
         self.secret = secrets.token_bytes(32)
         self.secret_file.touch(mode=0o600)
         self.secret_file.write_text(self.secret.hex())
@@ -56,8 +67,8 @@ class RunFolder:
     def close(self) -> None:
         """End what is left of the run and remove the folder."""
         end_run(self.run)
-        os.close(self._lock)
-        shutil.rmtree(self.path, ignore_errors=True)
+        self._files.close()
+        self._own.close()
 
     def __enter__(self) -> Self:
         return self
@@ -66,33 +77,12 @@ class RunFolder:
         self.close()
 
 
+def kv_files() -> OwnFolder:
+    """A folder for KV files in the cache, which is on a disk."""
+    return OwnFolder(cache_dir() / "kv", _PREFIX)
+
+
 def _base() -> Path:
     """Where a user's sockets belong (XDG base directory specification), else the system's temporary folder."""
     own = os.environ.get("XDG_RUNTIME_DIR")
     return Path(own) if own and os.access(own, os.W_OK) else Path(tempfile.gettempdir())
-
-
-def _made(base: Path) -> tuple[Path, int]:
-    """A folder and the lock in it. Whoever sweeps meanwhile may have found it before it was locked: then another."""
-    while True:
-        path = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=base))
-        with contextlib.suppress(FileNotFoundError):
-            lock = os.open(path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            if (path / "lock").exists():
-                return path, lock
-            os.close(lock)
-
-
-def _sweep(base: Path) -> None:
-    for lock in base.glob(f"{_PREFIX}*/lock"):
-        with contextlib.suppress(OSError):  # another user's, or gone meanwhile
-            held = os.open(lock, os.O_RDWR | os.O_CLOEXEC)
-            try:
-                fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                end_run(lock.parent.name)
-                shutil.rmtree(lock.parent, ignore_errors=True)
-            except BlockingIOError:
-                continue
-            finally:
-                os.close(held)

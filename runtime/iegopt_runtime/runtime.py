@@ -203,7 +203,8 @@ class Runtime:
         arguments = [
             "worker", str(folder.path / "cluster.yaml"), "--device", worker.device, "--role", worker.role,
             "--controller", str(self._address),
-            "--secret-file", str(folder.secret_file), "--folder", str(folder.path), "--die-with-parent",
+            "--secret-file", str(folder.secret_file), "--folder", str(folder.path), "--files", str(folder.files),
+            "--die-with-parent",
             "--heartbeat", f"{self.shell.controller.core.policy.heartbeat:g}s",
         ]  # fmt: skip
         for name, file in self._files.items():

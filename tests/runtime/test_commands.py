@@ -182,7 +182,7 @@ def test_a_worker_whose_controller_is_gone_ends_at_once(cluster: Path, secret: P
     code, begun, end = asyncio.run(ended())
     assert code == 0
     assert end - begun < 1.0
-    assert list(tmp_path.glob("worker-*")) == []
+    assert list(tmp_path.glob("iegopt-worker-*")) == []
 
 
 @pytest.mark.slow

@@ -44,24 +44,23 @@ def test_workers_of_one_host_take_its_gpus_one_each() -> None:
     assert accelerator(asked, find_worker(asked, "b", "lm"), 0) == "cpu"
 
 
-def test_a_worker_in_a_folder_of_its_own_keeps_nothing_beside_it(
+def test_kv_files_lie_in_their_folder_and_sockets_in_another(
     tmp_path: Path, registry: Registry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Registry, "of", lambda *_, **__: registry)
-    own, asked = tmp_path / "worker-1", local_cluster()
+    own, files, asked = tmp_path / "own", tmp_path / "files", local_cluster()
     own.mkdir()
-    for kept, where in ((None, own), (tmp_path / "run", tmp_path / "run")):
-        executor = lm_executor(asked, find_worker(asked, "decoder", "lm"), SECRET, own, None, kept=kept)
-        asyncio.run(executor.close())
-        assert (where / "kv" / "decoder-lm").is_dir()
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["run", "worker-1"]
+    executor = lm_executor(asked, find_worker(asked, "decoder", "lm"), SECRET, own, files, None)
+    asyncio.run(executor.close())
+    assert (files / "kv" / "decoder-lm").is_dir()
+    assert not (own / "kv").exists()
 
 
 def test_the_cpu_role_needs_no_tokenizer_of_models_that_others_serve(tmp_path: Path) -> None:
     far = {"resident": ["Llama-2-7B/fp16"], "worker": {"roles": ["lm"], "at": "elsewhere"}}
     setting = _Setting(
         local_cluster(decoder=far), find_worker(local_cluster(), "host", "cpu"), SECRET,
-        WorkerFiles(None, None, None), tmp_path, Address(path="/x"), None,
+        WorkerFiles(None, None, None, None), tmp_path, tmp_path, Address(path="/x"), None,
     )  # fmt: skip
     assert _cpu(setting).holds() == set()
 
@@ -85,7 +84,7 @@ def test_the_least_used_variant_leaves_where_another_needs_the_room(
     asked = serving("8.7MB", "tiny/fp32")  # fp32 takes some 430 kB, bf16 half of it
 
     async def ran() -> list[tuple[str, ...]]:
-        executor = lm_executor(asked, find_worker(asked, "decoder", "lm"), SECRET, tmp_path, None)
+        executor = lm_executor(asked, find_worker(asked, "decoder", "lm"), SECRET, tmp_path, tmp_path, None)
         told = [executor.state().variants]
         try:
             for name, variant in (("a", "bf16"), ("b", "fp16"), ("c", "bf16"), ("d", "fp32")):
@@ -138,7 +137,7 @@ def test_a_resident_variant_that_finds_no_room_is_told(
     asked = serving("8.1MB", "tiny/fp32")
     told = r"device decoder: resident tiny/fp32: it needs \d+ bytes: memory\.vram less worker\.kv\.device leaves 100000"
     with pytest.raises(ModelError, match=told):
-        lm_executor(asked, find_worker(asked, "decoder", "lm"), SECRET, tmp_path, None)
+        lm_executor(asked, find_worker(asked, "decoder", "lm"), SECRET, tmp_path, tmp_path, None)
 
 
 @pytest.mark.parametrize("size", [64, 256])
@@ -149,7 +148,7 @@ def test_kv_is_kept_in_blocks_of_the_size_that_the_cluster_says(
     asked = cluster(size, size)
 
     async def ran() -> tuple[dict[str, Any], int]:
-        executor = lm_executor(asked, find_worker(asked, "decoder", "lm"), SECRET, tmp_path, None)
+        executor = lm_executor(asked, find_worker(asked, "decoder", "lm"), SECRET, tmp_path, tmp_path, None)
         engine = executor._traffic.engine
         try:
             result = await executor.run("decode", decode("a/decode", 300), Attempt("a"))

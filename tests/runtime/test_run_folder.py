@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from iegopt.errors import InputError
 from iegopt_runtime.run_folder import RunFolder
 
 
@@ -36,3 +37,25 @@ def test_a_folder_that_is_swept_before_it_is_locked_is_made_again(
         assert folder.secret_file.read_text() == folder.secret.hex()
         assert {path.name for path in tmp_path.iterdir()} == {folder.run, other[0].run}
     assert list(tmp_path.iterdir()) == []
+
+
+def test_kv_files_of_a_run_lie_in_the_cache_though_its_sockets_are_in_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    memory, disk = tmp_path / "memory", tmp_path / "disk"
+    memory.mkdir()
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(memory))
+    monkeypatch.setenv("IEGOPT_CACHE", str(disk))
+    left = disk / "kv" / "iegopt-killed" / "kv"
+    left.mkdir(parents=True)
+    (left.parent / "lock").touch()
+    with RunFolder() as folder:
+        assert folder.path.parent == memory
+        assert list((disk / "kv").iterdir()) == [folder.files]
+    assert list(memory.iterdir()) == list((disk / "kv").iterdir()) == []
+
+
+def test_a_folder_that_cannot_be_made_is_told(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(InputError, match="file: no folder can be made there"):
+        RunFolder(tmp_path / "file")

@@ -35,7 +35,10 @@ def _add_worker(commands: Any) -> None:
     parser.add_argument("--controller", required=True, metavar="ADDRESS", help="unix:PATH or tcp:HOST:PORT")
     parser.add_argument("--secret-file", required=True, metavar="FILE", help="file with the shared secret")
     parser.add_argument("--listen", metavar="ADDRESS", help="where others fetch KV caches (default: a unix socket)")
-    parser.add_argument("--folder", metavar="DIR", help="for sockets and KV files (default: a new one)")
+    parser.add_argument("--folder", metavar="DIR", help="for sockets (default: the temporary folder)")
+    parser.add_argument(
+        "--files", metavar="DIR", help="for KV files, which outlive the process (default: --folder; else the cache)"
+    )
     parser.add_argument("--tools", metavar="FILE", help="registered tools, for role tool")
     parser.add_argument("--documents", metavar="FILE", help="JSONL of documents, for role retrieval")
     parser.add_argument(
@@ -72,8 +75,9 @@ def _worker(arguments: argparse.Namespace) -> int:
     if arguments.die_with_parent:
         die_with_parent()
     files = WorkerFiles(
-        folder=_path(arguments.folder), tools=_path(arguments.tools), documents=_path(arguments.documents)
-    )
+        folder=_path(arguments.folder), kv=_path(arguments.files) or _path(arguments.folder),
+        tools=_path(arguments.tools), documents=_path(arguments.documents),
+    )  # fmt: skip
     run_to_the_end(
         serve(
             _cluster(arguments.cluster), arguments.device, arguments.role, _address(arguments.controller),

@@ -14,7 +14,9 @@ from iegopt.errors import InputError
 from iegopt.spec.cluster import ClusterSpec
 from iegopt_runtime.deployment import Deployed, find_worker
 from iegopt_runtime.net.address import Address
+from iegopt_runtime.own_folder import OwnFolder
 from iegopt_runtime.processes import until_terminated
+from iegopt_runtime.run_folder import kv_files
 from iegopt_runtime.workers.executor import Executor
 from iegopt_runtime.workers.worker import Identity, Worker
 
@@ -23,9 +25,11 @@ __all__ = ["WorkerFiles", "serve"]
 
 @dataclass(frozen=True)
 class WorkerFiles:
-    """``folder`` for sockets and KV files (a new one by default), registered tools, documents to retrieve from."""
+    """``folder`` for sockets (the temporary one by default), ``kv`` for KV files (the cache by default, and then gone
+    with the process), registered tools, documents to retrieve from."""
 
     folder: Path | None
+    kv: Path | None
     tools: Path | None
     documents: Path | None
 
@@ -37,6 +41,7 @@ class _Setting:
     secret: bytes
     files: WorkerFiles
     folder: Path
+    kv: Path
     controller: Address
     listen: str | None
 
@@ -61,22 +66,31 @@ async def serve(
         The controller does not take it.
     """
     deployed = find_worker(cluster, device, role)
-    with tempfile.TemporaryDirectory(prefix="worker-", dir=files.folder) as folder:
-        setting = _Setting(cluster, deployed, secret, files, Path(folder), controller, listen)
-        executor = await asyncio.to_thread(_ROLES[deployed.role], setting)
-        slots = deployed.spec.max_batch * 2 if deployed.role == "lm" else deployed.spec.slots
-        identity = Identity(deployed.name, device, role, deployed.location, slots)
-        worker = Worker(identity, executor, controller, secret, heartbeat)
-        asyncio.get_running_loop().add_signal_handler(signal.SIGUSR1, worker.drain)
-        await until_terminated(asyncio.create_task(worker.run()))
+
+    async def work() -> None:
+        with contextlib.ExitStack() as own:
+            folder = own.enter_context(OwnFolder(files.folder or Path(tempfile.gettempdir()), "iegopt-worker-"))
+            kv = files.kv or (own.enter_context(kv_files()).path if role == "lm" else folder.path)
+            setting = _Setting(cluster, deployed, secret, files, folder.path, kv, controller, listen)
+            executor = await asyncio.to_thread(_ROLES[deployed.role], setting)
+            slots = deployed.spec.max_batch * 2 if deployed.role == "lm" else deployed.spec.slots
+            identity = Identity(deployed.name, device, role, deployed.location, slots)
+            worker = Worker(identity, executor, controller, secret, heartbeat)
+            asyncio.get_running_loop().add_signal_handler(signal.SIGUSR1, worker.drain)
+            await worker.run()
+
+    serving = asyncio.create_task(work())
+    # One that is still starting has nothing to finish: it is not waited for until its models are loaded.
+    asyncio.get_running_loop().add_signal_handler(signal.SIGUSR1, serving.cancel)
+    await until_terminated(serving)
 
 
 def _lm(setting: _Setting) -> Executor:
     from iegopt_runtime.workers.lm_setup import lm_executor
 
     return lm_executor(
-        setting.cluster, setting.deployed, setting.secret, setting.folder, setting.listen,
-        kept=setting.files.folder, towards=setting.controller.host,
+        setting.cluster, setting.deployed, setting.secret, setting.folder, setting.kv, setting.listen,
+        towards=setting.controller.host,
     )  # fmt: skip
 
 

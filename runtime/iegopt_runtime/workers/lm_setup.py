@@ -28,8 +28,8 @@ __all__ = ["lm_executor"]
 
 
 def lm_executor(
-    cluster: ClusterSpec, deployed: Deployed, secret: bytes, folder: Path, listen: str | None,
-    kept: Path | None = None, towards: str | None = None,
+    cluster: ClusterSpec, deployed: Deployed, secret: bytes, folder: Path, files: Path, listen: str | None,
+    towards: str | None = None,
 ) -> LmExecutor:  # fmt: skip
     """The executor of an lm worker, its resident models loaded.
 
@@ -37,10 +37,10 @@ def lm_executor(
     ----------
     folder
         Of this process: its socket.
+    files
+        Where KV files lie; another process of this worker that gets the same finds them again.
     listen
         A further address for the data plane, such as ``tcp:0.0.0.0:0``, for workers on other hosts.
-    kept
-        Where KV files lie that another process of this worker finds again; in ``folder`` by default, and gone with it.
     towards
         A host from which these are reached.
 
@@ -51,13 +51,13 @@ def lm_executor(
     """
     budgets = deployed.spec.kv
     weights = deployed.memory - budgets.device
-    files = (kept or folder) / "kv" / deployed.name.replace("/", "-") if budgets.disk else None
-    policy = TierPolicy({Tier.L0: budgets.device, Tier.L1: budgets.host, Tier.L2: budgets.disk if files else 0})
-    if files is not None:
-        files.mkdir(parents=True, exist_ok=True)
+    own = files / "kv" / deployed.name.replace("/", "-") if budgets.disk else None
+    policy = TierPolicy({Tier.L0: budgets.device, Tier.L1: budgets.host, Tier.L2: budgets.disk if own else 0})
+    if own is not None:
+        own.mkdir(parents=True, exist_ok=True)
     memory = DeviceMemory(accelerator(cluster, deployed, torch.cuda.device_count()))
     registry = Registry.of(cluster.execution_path_registry or ())
-    store = KvStore(memory, policy, files, time.monotonic())
+    store = KvStore(memory, policy, own, time.monotonic())
     host = ModelHost(registry, memory, weights)
     for name in deployed.resident or ():
         model, _, variant = name.partition("/")
@@ -76,7 +76,7 @@ def lm_executor(
     ).start()  # fmt: skip
     server = KvServer(store, secret, addresses, time.monotonic, towards=towards)
     fetcher = KvFetcher(store, secret, time.monotonic)
-    return LmExecutor(KvTraffic(engine, server, fetcher, secret, files), Texts(registry))
+    return LmExecutor(KvTraffic(engine, server, fetcher, secret, own), Texts(registry))
 
 
 def _load(host: ModelHost, artifact: Artifact) -> None:
