@@ -45,10 +45,11 @@ THRIFT = 1.0
 
 @dataclass(frozen=True, eq=False)
 class Blueprint:
-    """Requests of every group by where they prefill (n, C), and where and at what pace they decode (n, C, P); and the
-    instances of every class that decode at every pace (C, P)."""
+    """Requests of every group by where they prefill (n, C), and where and at what pace they decode (n, C, P), of the
+    same ``family`` of classes (C,); and the instances of every class that decode at every pace (C, P)."""
 
     groups: Groups
+    family: Ints
     prefill: Floats
     decode: Floats
     opened: Floats
@@ -108,7 +109,8 @@ def drawn(board: Board, classes: Classes, items: Items, clock: Clock) -> Bluepri
     if found is None:
         return None
     shape = len(groups), classes.size, len(board.model.paces)
-    return Blueprint(groups, *(np.maximum(0.0, found[at]) for at in (drawing.x, drawing.z.reshape(shape), drawing.y)))
+    chosen = (np.maximum(0.0, found[at]) for at in (drawing.x, drawing.z.reshape(shape), drawing.y))
+    return Blueprint(groups, classes.family, *chosen)
 
 
 class _Drawing:

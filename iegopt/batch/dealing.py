@@ -80,8 +80,9 @@ def _targets(blueprint: Blueprint, g: int, rows: list[int]) -> Iterator[tuple[in
         owed_first += first
         owed_last += last
         c = int(owed_first.argmax())
-        together = owed_last[c].max() > 0.5 * owed_last.max()
-        d, rung = (c, int(owed_last[c].argmax())) if together else divmod(int(owed_last.argmax()), last.shape[1])
+        owed = np.where((blueprint.family == blueprint.family[c])[:, None], owed_last, -np.inf)
+        together = owed[c].max() > 0.5 * owed.max()
+        d, rung = (c, int(owed[c].argmax())) if together else divmod(int(owed.argmax()), last.shape[1])
         owed_first[c] -= 1.0
         owed_last[d, rung] -= 1.0
         yield i, (c, d, rung)

@@ -78,7 +78,12 @@ class Packing:
         rows, group = np.unique(model.prefill.runs, axis=0, return_inverse=True)
         self._runs = group.reshape(-1).tolist()
         self._prefills = [np.flatnonzero(at.open & at.prefills & row[at.kind]) for row in rows]
-        self._decodes = [np.flatnonzero(at.open & at.decodes & row[at.kind]) for row in rows]
+        family = model.kinds.family[at.kind]
+        self._family = family.tolist()
+        self._decodes = [
+            {f: np.flatnonzero(at.open & at.decodes & row[at.kind] & (family == f)) for f in set(self._family)}
+            for row in rows
+        ]
         self._held: dict[int, Ints] = {}
         self._moving, self._clearings, self._prices = Moving(model), CLEARINGS, plain_prices(model, board)
 
@@ -157,9 +162,10 @@ class Packing:
         board, model, group = self.board, self.model, self._runs[i]
         slowest = self._slowest[i]
         limit = board.paces[slowest] * (1.0 + 1e-9)
-        pool = self._decodes[group]
-        pool = pool[board.tau[pool] <= limit]
-        more = self._with_room(i, pool, slowest, board.speed[pool] - self._reserve[pool])
+        more: dict[int, list[int]] = {}
+        for family, pool in self._decodes[group].items():
+            kept = pool[board.tau[pool] <= limit]
+            more[family] = self._with_room(i, kept, slowest, board.speed[kept] - self._reserve[kept])
         every = self._prefills[group]
         for spared in (True, False):
             for p in self._in_time(i, every, min(limit, board.paces[rung]), spared=spared):
@@ -168,7 +174,7 @@ class Packing:
                         return True
                     continue
                 own = [p] if board.tau[p] <= limit and model.instances.decodes[p] else []
-                for q in dict.fromkeys(chain(own, there, more)):
+                for q in dict.fromkeys(chain(own, there, more[self._family[p]])):
                     if self._place(i, p, q, min(slowest, self._rung(q, rung)), spared=spared):
                         return True
         return False
@@ -220,6 +226,8 @@ class Packing:
         return int(self.board.plan.pace[q]) if np.isfinite(self.board.tau[q]) else wanted
 
     def _place(self, i: int, p: int, q: int, rung: int, *, spared: bool = True) -> bool:
+        if self._family[p] != self._family[q]:
+            return False
         share = self._share(i, q, rung)
         spare = self._reserve[p] if p != q else max(0.0, self._reserve[p] - share)
         if not self.board.place(i, p, q, rung, spare=float(spare) if spared else 0.0):

@@ -185,6 +185,28 @@ def test_a_packed_board_keeps_all_rules_and_knows_its_worth(first: int) -> None:
     assert placed > 0
 
 
+def test_prefill_and_decode_are_on_instances_of_one_precision() -> None:
+    """Requests that name none run in either; those that prefill and those that decode are others."""
+    device = {
+        "id": "x", "model": "X", "type": "GPU", "vendor": "v", "count": 8, "price": 2.0,
+        "compute": {"fp16_flops": 100e12, "bf16_flops": 50e12, "precision_support": ["fp16", "bf16"]},
+        "memory": {"vram": 80 * 10**9, "bandwidth": 1e12}, "io": {"bandwidth": 10e9}, "spread": {"per_host": 4},
+    }  # fmt: skip
+    variants = [{"precision": p, "backend": "CUDA", "compatible_devices": ["X"]} for p in ("fp16", "bf16")]
+    both = cluster(devices=[device], execution_path_registry=[{"model": "Llama-2-7B", "variants": variants}])
+    instances = [
+        instance(2 * n + first, role="prefill" if first else "decode", variant=f"Llama-2-7B/{precision}/CUDA")
+        for n, precision in enumerate(("fp16", "bf16", "fp16", "bf16"))
+        for first in (0, 1)
+    ]
+    limits = [{"ttft": 4.0, "itl": itl} for itl in (0.02, 0.05, 0.1)]
+    requests = [queued(f"r{n}", 500 + 10 * n, 20 + 5 * (n % 7), sla=limits[n % 3]) for n in range(60)]
+    model = build(instances, requests, on=both)
+    board, _ = packed(model)
+    assert (board.plan.prefill >= 0).sum() >= 55
+    assert evaluate(model, board.plan).violations == ()
+
+
 def test_time_that_is_spared_is_not_given_to_a_prefill() -> None:
     model = build([instance(0)], [queued("a", 4000, 1, sla={"ttft": 1.1 * prefill_seconds(4000)})])
     rung = len(model.paces) - 1
