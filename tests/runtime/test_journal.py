@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 from pathlib import Path
@@ -129,6 +131,17 @@ def test_a_killed_writer_loses_nothing_it_has_told(tmp_path: Path) -> None:
     assert events == [{"n": n} for n in range(len(events))]
     assert len(events) >= last
     assert len(events) % 2 == 0
+
+
+def test_a_database_of_something_else_is_left_as_it_is(tmp_path: Path) -> None:
+    path = tmp_path / "accounts.db"
+    with contextlib.closing(sqlite3.connect(path)) as db:
+        db.execute("CREATE TABLE account (owner TEXT)")
+        db.commit()
+    before = path.read_bytes()
+    with pytest.raises(InputError, match=r"accounts\.db: expected a journal, but it is a database with a table account"):
+        Journal(path)
+    assert path.read_bytes() == before
 
 
 def test_other_files_are_refused(tmp_path: Path) -> None:

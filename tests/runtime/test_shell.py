@@ -116,6 +116,24 @@ def test_a_worker_that_the_cluster_does_not_have_is_told_so(tmp_path: Path, devi
     run(part)
 
 
+def test_of_two_processes_for_one_worker_the_newer_serves_and_the_other_is_told(tmp_path: Path) -> None:
+    async def part() -> None:
+        async with running(tmp_path) as host:
+            older = await host.worker("host", "cpu", epoch="1")
+            await until(lambda: "host/cpu" in host.shell.state()["workers"])
+            again = await host.worker("host", "cpu", epoch="1")  # the same process, whose connection broke
+            assert await older.receive() is None
+            newer = await host.worker("host", "cpu", epoch="2")
+            assert (await heard(again, "wrong"))["reason"] == "another process serves host/cpu now"
+            assert await again.receive() is None
+            host.shell.say(submitted())
+            for device in ("prefiller", "decoder"):
+                await host.worker(device, "lm")
+            assert (await heard(newer, "Start"))["stage"] == "tokenize"
+
+    run(part)
+
+
 def test_a_journal_that_began_anew_still_knows_the_workers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A controller that is killed after that goes on with what its workers run, as it does at any other time."""
     monkeypatch.setattr(module, "_COMPACT_ABOVE", 10)

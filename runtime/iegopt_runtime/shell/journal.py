@@ -29,6 +29,8 @@ __all__ = ["Journal"]
 _VERSION = 2
 _READABLE = (1, 2)
 
+_TABLES = ("event", "policy", "snapshot")
+
 _INSERT = "INSERT INTO event (body) VALUES (?)"
 _LOG_PAGES = 16_000
 """Pages of the log, of 4 KiB, after which the writer writes it back itself, and waits."""
@@ -58,6 +60,7 @@ class Journal:
         try:
             os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))  # prompts are nobody else's
             self._db = sqlite3.connect(path, isolation_level=None)
+            self._check_tables()
             self._db.execute("PRAGMA journal_mode=WAL")
             self._db.execute(f"PRAGMA synchronous={'FULL' if durable else 'NORMAL'}")
             self._db.execute("CREATE TABLE IF NOT EXISTS event (seq INTEGER PRIMARY KEY, body BLOB NOT NULL)")
@@ -77,6 +80,14 @@ class Journal:
         if version not in (0, *_READABLE):
             self.close()
             raise InputError(f"{path}: a journal of version {version}: expected {_VERSION}")
+
+    def _check_tables(self) -> None:
+        """Change nothing in a database of something else (raises ``sqlite3.DatabaseError``)."""
+        found = self._db.execute("SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY name").fetchall()
+        other = next((name for (name,) in found if name not in _TABLES and not name.startswith("sqlite_")), None)
+        if other is not None:
+            self._db.close()
+            raise sqlite3.DatabaseError(f"it is a database with a table {other}")
 
     @staticmethod
     def _locked(path: Path) -> int:

@@ -97,7 +97,7 @@ class Shell:
         self._queue: deque[tuple[Event, bytes | None]] = deque()
         self._arrived, self._room = asyncio.Event(), asyncio.Event()
         self._written_to: set[Connection] = set()
-        self._workers: dict[str, tuple[Connection, str, str]] = {}
+        self._workers: dict[str, tuple[Connection, str, str, str]] = {}
         self._held: dict[str, tuple[str, Held]] = {}
         self._planning: set[asyncio.Task[None]] = set()
         self._timer: asyncio.TimerHandle | None = None
@@ -309,8 +309,10 @@ class Shell:
     def _registered(self, connection: Connection, event: Registered) -> None:
         """The newest connection of a worker is the one that counts."""
         before = self._workers.get(event.worker)
-        self._workers[event.worker] = (connection, event.device, event.role)
+        self._workers[event.worker] = (connection, event.device, event.role, event.epoch)
         if before is not None and before[0] is not connection:
+            if before[3] != event.epoch:  # two processes, which would take turns at displacing each other for ever
+                before[0].send({"type": "wrong", "reason": f"another process serves {event.worker} now"})
             before[0].close()
         self._tell(f"worker {event.worker} serves {event.device} as {event.role}")
 
