@@ -104,7 +104,7 @@ class Forget(Command):
 
 @dataclass(frozen=True, slots=True)
 class Introduce(Command):
-    """A worker that is not known here any more gives signs of life: it shall register again."""
+    """A worker that is not known here any more, or was given up, gives signs of life: it shall register again."""
 
     worker: str
 

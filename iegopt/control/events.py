@@ -119,7 +119,8 @@ class Registered(Event):
     ``{"unix": PATH, "tcp": HOST:PORT}``, and under ``file`` the folder of its KV files, where it has one. ``slots``:
     stages that it runs at once (from 1). ``variants`` are resident. ``running``: what it has accepted and
     not ended. ``finished``: documents of Finished, Failed and Preempted, without ``at``, that it was not told to
-    forget. ``holds``: requests of which it holds results, KV caches or memory.
+    forget. ``holds``: requests of which it holds results, KV caches or memory; ``kv``: names of these KV caches
+    (``work.kv_name``), and of those for which it keeps memory.
     ``kv_free`` and ``weights_free``: bytes that KV caches and variants to come can have, where those that nothing uses
     make room.
     """
@@ -137,6 +138,7 @@ class Registered(Event):
     finished: tuple[dict[str, Any], ...]
     holds: tuple[str, ...] = ()
     weights_free: int = 0
+    kv: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

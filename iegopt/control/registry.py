@@ -21,11 +21,15 @@ from iegopt.control.messages import (
     Introduce,
     Preempted,
     Registered,
+    Release,
     Stop,
 )
 from iegopt.control.pool import Worker
 from iegopt.control.progress import running
+from iegopt.control.request_run import RequestRun
+from iegopt.control.stage_run import StageRun
 from iegopt.control.states import State
+from iegopt.control.work import request_of, stage_of
 from iegopt.errors import SpecError
 from iegopt.spec.stage import StageKind
 
@@ -77,7 +81,27 @@ def _take_over(core: Core, worker: Worker, event: Registered) -> None:
             running(core, run, stage)
         if stage.stopping is not None:
             core.send(Stop(worker.id, request_id, stage_id, attempt, stage.stopping))
+    _release_unwanted(core, worker, event.kv, ended)
     dispatch.reserved_again(core, worker)
+
+
+def _release_unwanted(core: Core, worker: Worker, held: tuple[str, ...], ended: set[AttemptKey]) -> None:
+    """Have a worker let go of KV caches that nothing needs from it any more, of requests that go on: it may have been
+    away when it was told to."""
+    news = {(key.request_id, key.stage) for key in ended}
+    for name in held:
+        run = core.runs.get(request_of(name))
+        stage = run.stages.get(stage_of(name)) if run is not None and not run.over else None
+        if run is not None and stage is not None and not _wanted(run, stage, worker, news):
+            core.send(Release(worker.id, name))
+
+
+def _wanted(run: RequestRun, stage: StageRun, worker: Worker, news: set[tuple[str, str]]) -> bool:
+    """Whether the KV cache of a stage is booked at a worker, or one that uses it runs there, is to, or just has."""
+    users = [user for user in (stage, *run.kv_targets(stage.id)) if user.state is not State.COMPLETED]
+    return worker.id in run.kv.holders(stage.id) or any(
+        worker.id in (user.worker, user.target) or (run.id, user.id) in news for user in users if not user.withdrawn
+    )
 
 
 def _stop_unwanted(core: Core, worker: Worker, running: tuple[AttemptKey, ...], holds: tuple[str, ...]) -> None:
@@ -101,6 +125,7 @@ def heartbeat(core: Core, event: Heartbeat) -> None:
         return
     if worker.lost_at is not None:
         worker.lost_at = worker.gone_at = None
+        core.send(Introduce(worker.id))  # what it holds was given up
         core.timers.clear(("forgotten", worker.id))
         planning.pool_changed(core)
         core.look_again()

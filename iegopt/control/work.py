@@ -35,7 +35,8 @@ from iegopt.control.stage_run import Sequence, StageRun
 from iegopt.spec.stage import StageKind, StageSpec
 
 __all__ = [
-    "build_work", "kv_id", "kv_name", "max_tokens", "request_of", "sequence_before", "speaker_before", "transfer_of",
+    "build_work", "kv_id", "kv_name", "max_tokens", "request_of", "sequence_before", "speaker_before", "stage_of",
+    "transfer_of",
 ]  # fmt: skip
 
 _DEFAULT_K = 4
@@ -52,6 +53,11 @@ def kv_id(run: RequestRun, stage: str) -> str:
 def kv_name(request_id: str, stage: str) -> str:
     """``REQUEST/STAGE``; a slash in the stage's name is written as another sign, so that the last one parts the two."""
     return f"{request_id}/{stage.replace('/', '%2F')}"
+
+
+def stage_of(kv_id: str) -> str:
+    """The stage in the name of a KV cache."""
+    return kv_id.rpartition("/")[2].replace("%2F", "/")
 
 
 def request_of(kv_id: str) -> str:

@@ -87,13 +87,13 @@ class Hand:
 
     def register(self, name: str, epoch: str = "1", rack: str = "r0", centre: str = "d0", **fields: Any) -> None:
         device, role = name.split(".")[:2]
-        values: dict[str, Any] = {"slots": 2, "running": (), "finished": (), "holds": ()} | fields
+        values: dict[str, Any] = {"slots": 2, "running": (), "finished": (), "holds": (), "kv": ()} | fields
         addresses = values.get("addresses", {"unix": f"/{name}"})
         self.give(
             Registered(
                 self.now, name, device, role, {"datacenter": centre, "rack": rack, "host": device}, epoch,
                 addresses, values["slots"], ("v",), 10**9, tuple(values["running"]),
-                tuple(values["finished"]), tuple(values["holds"]),
+                tuple(values["finished"]), tuple(values["holds"]), kv=tuple(values["kv"]),
             )
         )  # fmt: skip
 

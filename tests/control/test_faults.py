@@ -24,6 +24,7 @@ from iegopt.control.messages import (
     Planned,
     Preempted,
     Progress,
+    Release,
     Start,
     Stop,
     Stream,
@@ -515,3 +516,54 @@ def test_what_a_decode_had_computed_may_be_had_from_files(
     hand.accept("decode")
     hand.finish("decode", tokens=[9, 30, 31], text="ixy")
     assert "L2" not in {h.tier for h in hand.run().kv.holdings.get("decode", ())}
+
+
+def test_a_worker_that_was_away_lets_go_of_kv_that_is_not_wanted_any_more() -> None:
+    """The order to release it was given while it was away, and lost."""
+    hand = Hand(heartbeat=100.0)
+    hand.workers()
+    hand.submit()
+    hand.until("tokenize")
+    hand.accept("prefill")
+    hand.register("gpu-b.lm", kv=("r/decode", "r/prefill"))  # memory is kept for one, the other is on its way there
+    assert hand.of(Release) == []
+    hand.finish("prefill")
+    hand.register("gpu-a.lm", kv=("r/prefill", "r/prefill#1", "gone/prefill"), holds=("gone",))
+    assert hand.of(Release) == []
+    hand.accept("decode")
+    hand.give(Disconnected(hand.now, "gpu-a.lm", "1"))
+    hand.finish("decode")
+    hand.register("gpu-a.lm", kv=("r/prefill", "r/decode", "r/never"))
+    assert hand.of(Release) == [Release("gpu-a.lm", "r/prefill"), Release("gpu-a.lm", "r/decode")]
+    hand.register("gpu-b.lm", kv=("r/decode",))
+    assert hand.of(Release) == []
+
+
+def test_kv_of_what_has_just_ended_is_kept() -> None:
+    hand = Hand(heartbeat=100.0)
+    hand.workers()
+    hand.submit()
+    hand.until("tokenize")
+    ended = {"type": "Finished", "worker": "gpu-a.lm", "request_id": "r", "stage": "prefill", "attempt": 1,
+             "result": a_result(hand.stage("prefill"), "r/prefill")}  # fmt: skip
+    hand.give(Disconnected(hand.now, "gpu-a.lm", "1"))
+    hand.register("gpu-a.lm", finished=(ended,), kv=("r/prefill",))
+    assert hand.stage("prefill").state == "COMPLETED"
+    assert hand.of(Release) == []
+    assert hand.run().kv.holders("prefill") == ["gpu-a.lm"]
+
+
+def test_a_worker_that_was_given_up_and_wakes_lets_go_of_the_kv_that_was_given_up_with_it() -> None:
+    hand = Hand()
+    hand.workers()
+    hand.submit()
+    hand.until("tokenize", "prefill")
+    for _ in range(10):  # everybody else gives signs of life
+        hand.tick(1.0)
+        for name in ("gpu-b.lm", "host.cpu", "host.tool", "host.retrieval"):
+            hand.give(Heartbeat(hand.now, name, "1", (), 10, (), 0.0))
+    assert hand.run().kv.holders("prefill") == []
+    hand.give(Heartbeat(hand.now, "gpu-a.lm", "1", (), 10, (), 0.0))
+    assert hand.of(Introduce) == [Introduce("gpu-a.lm")]
+    hand.register("gpu-a.lm", kv=("r/prefill",))
+    assert hand.of(Release) == [Release("gpu-a.lm", "r/prefill")]

@@ -262,6 +262,7 @@ class World:
         self.send(worker, Registered(
             self.now, worker.name, worker.device, worker.role, {"datacenter": centre, "rack": rack, "host": "h"},
             str(worker.epoch), {"unix": worker.name}, 3, ("v",), 10**9, tuple(worker.jobs), finished,
+            kv=tuple(sorted(worker.kv)),
         ))  # fmt: skip
 
     def beat(self, worker: FakeWorker, epoch: int) -> None:

@@ -40,6 +40,9 @@ class Holder(PlainExecutor):
     def holds(self) -> set[str]:
         return self.held
 
+    def kv(self) -> set[str]:
+        return {f"{request_id}/decode" for request_id in self.held}
+
     def state(self) -> WorkerState:
         if self.broken:
             raise RuntimeFault("the engine has ended")
@@ -93,6 +96,7 @@ def test_it_says_what_it_holds_until_it_is_told_to_forget_it(tmp_path: Path) -> 
         connection.send({"type": "Introduce", "worker": "d/cpu"})
         again = await heard(connection, "Registered")
         assert (again["holds"], len(again["finished"])) == (["pushed", "r"], 1)
+        assert again["kv"] == ["pushed/decode"]
         for request_id in again["holds"]:
             connection.send({"type": "Forget", "worker": "d/cpu", "request_id": request_id})
         while (await heard(connection, "Heartbeat"))["holds"]:

@@ -103,6 +103,9 @@ class Executor(Protocol):
     def holds(self) -> set[str]:
         """Requests of which something is held that ``forget`` would let go."""
 
+    def kv(self) -> set[str]:
+        """Names of the KV caches that ``release`` would let go, and of those for which memory is kept."""
+
     def state(self) -> WorkerState:
         """What it holds and how busy it is, now."""
 

@@ -221,12 +221,15 @@ class LmExecutor:
             self._engine.reserve(kv_id, 0)
 
     def forget(self, request_id: str) -> None:
-        for kv_id in [*self._store.held(), *self._reserved]:
+        for kv_id in self.kv():
             if request_of(kv_id) == request_id:
                 self.release(kv_id)
 
     def holds(self) -> set[str]:
-        return {request_of(kv_id) for kv_id in (*self._store.held(), *self._reserved)}
+        return {request_of(kv_id) for kv_id in self.kv()}
+
+    def kv(self) -> set[str]:
+        return {*self._store.held(), *self._reserved}
 
     def state(self) -> WorkerState:
         load = self._engine.load()

@@ -22,6 +22,9 @@ class PlainExecutor:
     def holds(self) -> set[str]:
         return set()
 
+    def kv(self) -> set[str]:
+        return set()
+
     def state(self) -> WorkerState:
         return WorkerState()
 

@@ -138,7 +138,7 @@ class Worker:
             "slots": who.slots, "variants": list(now.variants), "kv_free": now.kv_free,
             "weights_free": now.weights_free,
             "running": [list(key) for key in self._running], "finished": list(self._ended.values()),
-            "holds": self._holds(),
+            "holds": self._holds(), "kv": sorted(self._executor.kv()),
         })  # fmt: skip
         for attempt in self._running.values():
             for frame in attempt.so_far():

@@ -97,6 +97,7 @@ def test_requests_whose_names_begin_alike_are_forgotten_one_by_one(
     with executor_of(client, registry, tmp_path) as executor:
         asyncio.run(run(executor))
         assert executor.holds() == {"a", "a/1"}
+        assert executor.kv() == {"a/decode", "a/1/decode", "a/1/de%2Fcode"}
         executor.forget("a")
         assert executor.holds() == {"a/1"}
         assert client.engine.store.held() == ("a/1/decode",)
