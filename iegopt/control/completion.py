@@ -152,6 +152,14 @@ def _decoded(core: Core, run: RequestRun, stage: StageRun, result: Decoded) -> N
     if result.stop == "length" and tokens is not None and len(result.tokens) < tokens.output:
         budget = run.request.dag_constraints.max_token_budget
         ending.reach_limit(core, run, "max_token_budget", f"{run.tokens} tokens are used, allowed {budget}")
+    elif result.stop == "context":
+        held = len(stage.sequence.tokens)
+        ending.end(
+            core,
+            run,
+            "partial",
+            f"stage {stage.id}: the context of {run.spec(stage.id).model} ends after {held} tokens",
+        )
     elif result.calls and run.template is not None:
         _grow(core, run, stage, result)
 

@@ -43,8 +43,8 @@ __all__ = [
     "read_result",
 ]
 
-STOPS = ("eos", "stop", "length", "call")
-"""Why a decode ended: its model's end token, a stop text, its most tokens, a tool call."""
+STOPS = ("eos", "stop", "length", "call", "context")
+"""Why a decode ended: its model's end token, a stop text, its most tokens, a tool call, a full context."""
 
 
 @dataclass(frozen=True)

@@ -302,6 +302,18 @@ def test_a_prompt_longer_than_the_context_is_told_when_it_is_counted() -> None:
     assert "5000 tokens are more than the context of Llama-2-7B" in answer["reason"]
 
 
+def test_output_that_fills_the_context_is_a_partial_answer_that_says_so() -> None:
+    hand = Hand()
+    hand.workers()
+    hand.submit()
+    hand.until("prefill")
+    hand.accept("decode")
+    hand.finish("decode", tokens=[9, 10], text="ij", stop="context")
+    answer = hand.answer()
+    assert (answer["status"], answer["limit"], answer["tokens"]) == ("partial", None, [9, 10])
+    assert answer["reason"] == "stage decode: the context of Llama-2-7B ends after 6 tokens"
+
+
 def test_the_answer_holds_the_plan_against_what_happened() -> None:
     hand = Hand()
     hand.workers()

@@ -41,7 +41,8 @@ def check(job: Generate, vocabulary: int, context: int) -> None:
     wrong = next((token for token in (*job.tokens, *job.script) if not 0 <= token < vocabulary), None)
     if wrong is not None:
         raise ModelError(f"{job.job_id}: token {wrong}: {job.model} has tokens 0 to {vocabulary - 1}")
-    if len(job.tokens) > context:
+    read = len(job.tokens) - (1 if job.generated else 0)  # the last token of an output may be one that nothing reads
+    if read > context:
         raise ModelError(f"{job.job_id}: {len(job.tokens)} tokens: the context of {job.model} holds {context}")
 
 
@@ -157,6 +158,8 @@ class Sequence:
             self._completed(block)
         for token in job.tokens[len(job.tokens) - job.generated :]:
             self._show(token)
+        if self.reason is None and len(job.tokens) > self.loaded.context:
+            self._output.reason = "context"
         if self.reason is not None and job.max_tokens:
             self._ends.clear()
 

@@ -44,7 +44,7 @@ _CAUSES = {"no_room": ("oom", True), "oom": ("oom", True), "kv_lost": ("kv_lost"
 _RESOURCES = {"kv": "memory", "weights": "memory"}
 """What the engine waits for -> what the controller calls it, who then has a less urgent decode give way."""
 
-_STOPS = {"string": "stop", "context": "length"}
+_STOPS = {"string": "stop"}
 
 
 class LmExecutor:

@@ -222,6 +222,14 @@ def test_output_ends_with_the_context(client: Client) -> None:
     assert 4090 + len(result.tokens) == 4097
 
 
+@pytest.mark.parametrize(("wanted", "stop"), [(1, "length"), (50, "context")])
+def test_output_that_goes_on_where_the_context_has_ended_is_over(client: Client, wanted: int, stop: str) -> None:
+    """A decode after a prompt that fills the context begins with the token that the prefill chose."""
+    first = client.run(job("a", prompt(4096), 1))
+    result = client.run(replace(job("b", (*prompt(4096), *first.tokens), wanted), generated=1))
+    assert (result.tokens, result.stop, result.computed) == (first.tokens, stop, 0)
+
+
 @pytest.mark.parametrize(
     ("change", "said"),
     [
