@@ -306,6 +306,7 @@ def test_output_that_fills_the_context_is_a_partial_answer_that_says_so() -> Non
     hand = Hand()
     hand.workers()
     hand.submit()
+    hand.until("tokenize")
     hand.until("prefill")
     hand.accept("decode")
     hand.finish("decode", tokens=[9, 10], text="ij", stop="context")
