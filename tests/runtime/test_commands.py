@@ -64,6 +64,35 @@ def test_a_request_is_run_and_traced(tmp_path: Path, cluster: Path) -> None:
     assert "Traceback" not in limited.stderr
 
 
+def test_a_run_that_is_terminated_leaves_nothing(tmp_path: Path) -> None:
+    files = {name: tmp_path / f"{name}.yaml" for name in ("request", "cluster", "tools")}
+    stages = [{"id": "wait", "type": "tool"}, {"id": "output", "type": "output"}]
+    edges = [{"from": "wait", "to": "output", "bytes": "1KB"}]
+    host = {"id": "host", "model": "cpu-generic-32c", "resident": [], "worker": {"roles": ["cpu", "tool"]}}
+    files["request"].write_text(json.dumps({"request": {"graph": {"name": "g", "stages": stages, "edges": edges}}}))
+    files["cluster"].write_text(json.dumps({"cluster": {"name": "one", "devices": [host]}}))
+    began = tmp_path / "began"
+    wait = {"command": ["sh", "-c", f"touch {began}; exec sleep 61"], "timeout": "60s"}
+    files["tools"].write_text(json.dumps({"tools": {"wait": wait}}))
+    (tmp_path / "t").mkdir()
+    paths = os.pathsep.join([str(ROOT), str(ROOT / "runtime")])
+    command = [sys.executable, "-m", "iegopt_runtime", "run", files["request"], "--cluster", files["cluster"]]
+    with subprocess.Popen(
+        [*map(str, command), "--tools", str(files["tools"]), "--quiet"], stderr=subprocess.PIPE, text=True,
+        env=os.environ | {"PYTHONPATH": paths, "TMPDIR": str(tmp_path / "t")},
+    ) as process:  # fmt: skip
+        deadline = time.monotonic() + 60
+        while not began.exists():
+            assert process.poll() is None, process.stderr and process.stderr.read()
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        assert len(list((tmp_path / "t").iterdir())) == 1
+        process.send_signal(signal.SIGTERM)
+        said = process.communicate(timeout=30)[1]
+    assert (process.returncode, said) == (143, "iegopt: terminated\n")
+    assert list((tmp_path / "t").iterdir()) == []
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [

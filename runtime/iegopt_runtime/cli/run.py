@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
+from collections.abc import Coroutine
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,7 +30,8 @@ def add_commands(commands: Any) -> None:
         help="run a request on this machine's workers",
         description="Plan a request, start the cluster's local workers, run every stage on them, and show the plan "
         "against what happened.",
-        epilog="Exit: 0 answered, 4 a limit was reached (partial answer), 5 failed or refused, 1 bad file or argument.",
+        epilog="Exit: 0 answered, 4 a limit was reached (partial answer), 5 failed or refused, 1 bad file or argument, "
+        "130 and 143 interrupted and terminated.",
     )
     parser.add_argument("request", metavar="REQUEST", help="file or name of the request")
     where = parser.add_mutually_exclusive_group(required=True)
@@ -57,14 +60,34 @@ def _run(arguments: argparse.Namespace) -> int:
     request = load_request(document_path(arguments.request, "requests"))
     if arguments.controller is None:
         cluster = load_cluster(document_path(arguments.cluster, "clusters"))
-        answer = asyncio.run(_answered(arguments, request, cluster))
+        work = _answered(arguments, request, cluster)
     else:
-        answer = asyncio.run(_answered_elsewhere(arguments, request))
+        work = _answered_elsewhere(arguments, request)
+    try:
+        answer = asyncio.run(_until_terminated(work))
+    except asyncio.CancelledError:
+        print("iegopt: terminated", file=sys.stderr)
+        return 128 + signal.SIGTERM
     if arguments.json:
         print_json(answer)
     if answer["status"] != "complete" and arguments.quiet:
         print(f"iegopt: {answer['status']}: {answer['reason']}", file=sys.stderr)
     return _EXIT[answer["status"]]
+
+
+async def _until_terminated(work: Coroutine[Any, Any, dict[str, Any]]) -> dict[str, Any]:
+    """SIGTERM cancels it, as Ctrl-C does, so that nothing is left; a second one ends the process."""
+    import asyncio
+
+    loop, task = asyncio.get_running_loop(), asyncio.current_task()
+    assert task is not None
+
+    def end() -> None:
+        loop.remove_signal_handler(signal.SIGTERM)
+        task.cancel()
+
+    loop.add_signal_handler(signal.SIGTERM, end)
+    return await work
 
 
 async def _answered(arguments: argparse.Namespace, request: RequestSpec, cluster: ClusterSpec) -> dict[str, Any]:
