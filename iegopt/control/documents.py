@@ -20,6 +20,8 @@ __all__ = ["document", "plain", "read"]
 
 _DEEPEST = 64
 _INFINITY = math.inf
+_LONGEST_ID = 1000
+"""Characters of a request's id, which every message about it repeats, and every KV cache and file of it bears."""
 _LARGEST = 2**63
 """Whole numbers end below it, as they do in msgpack and SQLite."""
 
@@ -132,6 +134,12 @@ def _text(value: Any, source: str, where: str) -> str:
     return value
 
 
+def _id(value: Any, source: str, where: str) -> str:
+    if len(_text(value, source, where)) > _LONGEST_ID:
+        raise SpecError(source, where, f"{len(value)} characters: expected at most {_LONGEST_ID}")
+    return str(value)
+
+
 def _whole(value: Any, source: str, where: str) -> int:
     if isinstance(value, bool) or not isinstance(value, int):
         raise SpecError(source, where, f"{shown(value)}: expected a whole number")
@@ -231,7 +239,13 @@ _READERS: dict[str, Reader] = {
     "tuple[AttemptKey, ...]": _list_of(_attempt),
     "tuple[dict[str, Any], ...]": _list_of(_mapping),
 }
-_BY_NAME = {"cause": _one_of(CAUSES), "how": _one_of(HOW), "role": _one_of(ROLES), "slots": _positive}
+_BY_NAME = {
+    "request_id": _id,
+    "cause": _one_of(CAUSES),
+    "how": _one_of(HOW),
+    "role": _one_of(ROLES),
+    "slots": _positive,
+}
 
 
 @dataclass(frozen=True)

@@ -109,6 +109,13 @@ def test_a_malformed_document_is_refused(data: object, said: str) -> None:
     assert str(refused.value).startswith(said)
 
 
+def test_an_id_has_an_end() -> None:
+    cancelled = {"type": "Cancelled", "at": 0.0, "request_id": "r" * 1000, "reason": ""}
+    assert read(cancelled).request_id == "r" * 1000  # type: ignore[union-attr]
+    with pytest.raises(SpecError, match="client: request_id: 1001 characters: expected at most 1000"):
+        read(cancelled | {"request_id": "r" * 1001}, "client")
+
+
 def test_a_document_without_end_is_refused() -> None:
     deep: Any = {}
     for _ in range(100):
