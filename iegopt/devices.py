@@ -42,6 +42,7 @@ class DeviceClass:
     card_efficiency: float
     resident: tuple[str, ...] | None
     loading: bool
+    load_times: tuple[tuple[str, float], ...] = ()
     roles: tuple[Role, ...] | None = None
 
     def efficiency_for(self, stage: StageSpec) -> float:
@@ -157,6 +158,7 @@ def _class(spec: DeviceSpec, card: DeviceCard | None, where: str) -> DeviceClass
         card_efficiency=(card.efficiency if card and not own_compute else None) or 1.0,
         resident=spec.resident,
         loading=spec.loading,
+        load_times=tuple(sorted(spec.load_times.items())),
         roles=spec.worker.roles if spec.worker is not None else None,
     )
 

@@ -82,6 +82,18 @@ def test_a_variant_that_is_not_resident_pays_its_load_once_in_memory() -> None:
     assert used["gpu"] - before["gpu"] == pytest.approx(2 * 8.03e9, rel=0.01)
 
 
+def test_a_load_time_that_was_measured_on_a_device_comes_before_all_others() -> None:
+    name = "Llama-3.1-8B/fp16/TensorRT"
+    base = {"model": "A100-80GB", "resident": [], "loading": True}
+    devices = ({"id": "slow", "load_times": {name: "90s"}, **base}, {"id": "quick", "load_times": {name: "2s"}, **base})
+    asked = request(model="Llama-3.1-8B", precision="fp16", prompt_tokens=500, output_tokens=50)
+    found = planned(asked, cluster(*devices, {"id": "cpu", "model": "cpu-generic-32c"}))
+    prefill = found.stage("prefill")
+    assert (prefill.site, prefill.variant, prefill.load_time) == ("quick", name, 2.0)
+    with pytest.raises(InputError, match="load_times"):
+        Planner(cluster({"id": "gpu", **base, "load_times": {"Llama-3.1-8C/fp16/TensorRT": "2s"}}))
+
+
 def test_updates_equal_a_cluster_that_says_the_same() -> None:
     gpus = {"id": "gpu", "model": "H100", "count": 4, "location": {"host": "h"}}
     host = {"id": "cpu", "model": "cpu-generic-32c"}

@@ -192,6 +192,16 @@ def _mapping(value: Any, source: str, where: str) -> dict[str, Any]:
     return found
 
 
+def _times(value: Any, source: str, where: str) -> dict[str, float]:
+    if not isinstance(value, dict):
+        raise SpecError(source, where, f"{shown(value)}: expected a mapping")
+    times = {_text(key, source, where): _number(entry, source, f"{where}.{key}") for key, entry in value.items()}
+    below = next((key for key, seconds in times.items() if seconds < 0), None)
+    if below is not None:
+        raise SpecError(source, f"{where}.{below}", f"{times[below]:g}: expected at least 0")
+    return times
+
+
 def _attempt(value: Any, source: str, where: str) -> AttemptKey:
     if not isinstance(value, list | tuple) or len(value) != 3:
         raise SpecError(source, where, f"{shown(value)}: expected [request, stage, attempt]")
@@ -233,6 +243,7 @@ _READERS: dict[str, Reader] = {
     "bool": _flag,
     "int | None": _or_none(_natural),
     "dict[str, Any]": _mapping,
+    "dict[str, float]": _times,
     "dict[str, Any] | None": _or_none(_mapping),
     "tuple[str, ...]": _list_of(_text),
     "tuple[int, ...]": _list_of(_natural),
@@ -261,7 +272,9 @@ class _Shape:
 def _shape(message: type[Any]) -> _Shape:
     own = fields(message)
     readers = {field.name: _BY_NAME.get(field.name) or _READERS[str(field.type)] for field in own}
-    optional = frozenset(field.name for field in own if field.default is not MISSING)
+    optional = frozenset(
+        field.name for field in own if not (field.default is MISSING and field.default_factory is MISSING)
+    )
     return _Shape(message.__name__, message, readers, optional)
 
 

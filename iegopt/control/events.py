@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 __all__ = [
@@ -122,7 +122,7 @@ class Registered(Event):
     forget. ``holds``: requests of which it holds results, KV caches or memory; ``kv``: names of these KV caches
     (``work.kv_name``), and of those for which it keeps memory.
     ``kv_free`` and ``weights_free``: bytes that KV caches and variants to come can have, where those that nothing uses
-    make room.
+    make room. ``load_times``: seconds that loading a variant took there the last time.
     """
 
     worker: str
@@ -139,6 +139,7 @@ class Registered(Event):
     holds: tuple[str, ...] = ()
     weights_free: int = 0
     kv: tuple[str, ...] = ()
+    load_times: dict[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,6 +154,7 @@ class Heartbeat(Event):
     load: float
     holds: tuple[str, ...] = ()
     weights_free: int = 0
+    load_times: dict[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

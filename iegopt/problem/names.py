@@ -34,6 +34,8 @@ def check_names(cluster: ClusterSpec) -> None:
     for number, device in enumerate(cluster.devices):
         for resident in device.resident or ():
             _resident(resident, own, f"cluster.devices.{number}.resident")
+        for measured in device.load_times:
+            _resident(measured, own, f"cluster.devices.{number}.load_times")
 
 
 def _model(name: str, where: str) -> str:

@@ -277,8 +277,7 @@ def _block(
         return Refusal(4, f"the weights of {candidate.name}, {cost.weight_bytes / 1e9:.4g} GB, do not fit {room}")
     load_time = 0.0
     if residency.must_load and candidate.variant is not None:
-        stated = candidate.variant.load_time
-        load_time = stated if stated is not None else cost.weight_bytes / size / device.io
+        load_time = candidate.load_time(device, cost.weight_bytes / size)
     return Block(cost, candidate, precision, load_time, cost.weight_bytes if residency.weights_count else 0.0, tier)
 
 

@@ -54,6 +54,14 @@ class Candidate:
             return Residency(weights_count=False, must_load=False)
         return Residency(weights_count=True, must_load=True) if device.loading else None
 
+    def load_time(self, device: DeviceClass, weight_bytes: float) -> float:
+        """Seconds to load so many bytes of it there: as measured there, as its registry says, or by the device's IO."""
+        measured = next((seconds for name, seconds in device.load_times if self._is(name)), None)
+        if measured is not None:
+            return measured
+        stated = self.variant.load_time if self.variant is not None else None
+        return stated if stated is not None else weight_bytes / device.io
+
     def _is(self, resident: str) -> bool:
         assert self.card is not None
         model, _, artifact = resident.partition("/")

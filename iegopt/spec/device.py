@@ -17,6 +17,7 @@ from iegopt.spec.quantities import (
     PositiveBytes,
     PositiveFraction,
     PositiveInt,
+    Seconds,
     SmallInt,
 )  # fmt: skip
 from iegopt.spec.stage import DeviceType, Precision
@@ -134,7 +135,8 @@ class DeviceSpec(_Device):
     ``resident`` lists variants held in memory (``Llama-2-70B`` or ``Llama-2-70B/fp16/TensorRT``);
     their weights are part of ``utilization.memory`` and cost nothing more. Left out, every
     compatible variant is taken to be deployed, and its weights count. ``loading`` allows variants
-    that are not resident, at the price of their load time. ``worker`` says which processes serve it when plans are
+    that are not resident, at the price of their load time: ``load_times`` of the variants that were measured here, else
+    as ``Variant`` says. ``worker`` says which processes serve it when plans are
     carried out.
     """
 
@@ -149,6 +151,7 @@ class DeviceSpec(_Device):
     location: Location = Location()
     resident: tuple[Name, ...] | None = None
     loading: bool = False
+    load_times: dict[Name, Seconds] = Field(default_factory=dict)
     count: PositiveInt = 1
     spread: Spread | None = None
     worker: WorkerSpec | None = None

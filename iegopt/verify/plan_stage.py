@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from iegopt import library
 from iegopt.cost.model import CostModel
 from iegopt.cost.roofline import Capacity
-from iegopt.devices import Device
+from iegopt.devices import Device, DeviceClass
 from iegopt.plans import Plan, StagePlan
 from iegopt.spec.cluster import ClusterSpec
 from iegopt.spec.kinds import KINDS, role_of
@@ -149,11 +149,19 @@ class StageCheck:
             elif not kind.loading:
                 self.bad("option", spec.id, at.variant, f"a variant resident on {at.site}")
             elif variant is not None:
-                load_time = cost.weight_bytes / k / kind.io if variant.load_time is None else variant.load_time
+                load_time = self._load_time(spec.model, at.variant, kind, variant, cost.weight_bytes / k)
         t0 = cost.t0 + load_time
         held = math.ceil(cost.memory_bytes + cost.kv_bytes)
         key = (at.variant, at.devices)
         return Placed(spec, cost.t0, t0, t0, held, math.floor(cost.kv_bytes), weights, key)
+
+    @staticmethod
+    def _load_time(model: str, name: str, kind: DeviceClass, variant: Variant, weights: float) -> float:
+        """What was measured on the device comes before what the registry states, and that before a share of its IO."""
+        for measured, seconds in kind.load_times:
+            if is_resident(model, name, (measured,)):
+                return seconds
+        return weights / kind.io if variant.load_time is None else variant.load_time
 
     def _parallel_efficiency(self, names: tuple[str, ...]) -> float:
         fabric = self.links.gang(names).domain

@@ -41,6 +41,7 @@ BY_ANNOTATION: dict[str, Any] = {
     "bool": st.booleans(),
     "int | None": st.none() | NATURAL,
     "dict[str, Any]": MAPPING,
+    "dict[str, float]": st.dictionaries(st.text(max_size=5), st.floats(0, allow_infinity=False), max_size=3),
     "dict[str, Any] | None": st.none() | MAPPING,
     "tuple[str, ...]": st.lists(st.text(max_size=5), max_size=3).map(tuple),
     "tuple[int, ...]": st.lists(NATURAL, max_size=3).map(tuple),

@@ -10,6 +10,8 @@ import pytest
 from iegopt.control.messages import MakePlan, Planned
 from iegopt.planner import Planner
 from iegopt.plans import NoPlan, Plan
+from iegopt.spec.cluster import ClusterSpec
+from iegopt.spec.explain_error import validate
 from iegopt_runtime.shell.plan_service import Held, PlanService
 from tests.runtime.local import local_cluster
 
@@ -67,6 +69,46 @@ def test_what_is_resident_comes_from_the_workers() -> None:
     assert set(places(ask(ALL, held, **devices)).values()) == {"prefiller"}
     held = {"prefiller": Held(10**8, ()), "decoder": Held(10**8, ("tiny/fp32",))}
     assert set(places(ask(ALL, held, **devices)).values()) == {"decoder"}
+
+
+def test_loading_is_charged_as_it_was_measured_until_it_deviates() -> None:
+    loading = {"resident": [], "loading": True}
+    service = PlanService(local_cluster(prefiller=loading, decoder=loading), deadline_ms=2000)
+
+    def held(prefiller: float, decoder: float) -> dict[str, Held]:
+        times = {"prefiller": prefiller, "decoder": decoder}
+        return {name: Held(10**8, (), load_times={"tiny/fp32": seconds}) for name, seconds in times.items()}
+
+    def planned(prefiller: float, decoder: float) -> tuple[set[str], float]:
+        command = MakePlan("r", 3, GRAPH, {"id": "r"}, ALL, {}, "a test")
+        found = asyncio.run(service.planned(command, held(prefiller, decoder), 1.0))
+        assert found.plan is not None, found.reason
+        return set(places(found).values()), found.plan["stages"]["prefill"]["time"]
+
+    try:
+        where, seconds = planned(3.0, 0.5)
+        assert where == {"decoder"}
+        assert seconds == pytest.approx(0.5, abs=0.05)
+        assert planned(3.0, 0.55) == (where, seconds)
+        assert len(service._planners) == 1
+        assert planned(3.0, 7.0)[0] == {"prefiller"}
+    finally:
+        service.close()
+
+
+def test_versions_and_models_of_the_cluster_s_own_are_known_by_what_workers_call_them() -> None:
+    none: dict[str, Any] = {"resident": []}
+    own = [{"model": "tiny", "variants": [
+        {"precision": "fp16", "backend": "CPU", "version": version, "compatible_devices": ["cpu"]} for version in "12"
+    ]}]  # fmt: skip
+    cluster = validate(
+        ClusterSpec, local_cluster(prefiller=none, decoder=none).document() | {"execution_path_registry": own}, "test"
+    )
+    service = PlanService(cluster)
+    try:
+        assert service._variants(("tiny/fp16", "tiny/fp16/torch/2")) == ("tiny/fp16/CPU", "tiny/fp16/CPU/2")
+    finally:
+        service.close()
 
 
 def test_what_nothing_uses_is_unloaded_where_there_is_no_other_plan() -> None:

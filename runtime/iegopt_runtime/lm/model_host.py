@@ -66,12 +66,11 @@ class LoadedModel:
 
 @dataclass(frozen=True)
 class Resident:
-    """A variant in memory, for the planner. ``load_seconds`` is what loading it took here."""
+    """A variant in memory, for the planner."""
 
     model: str
     variant: str
     bytes: int
-    load_seconds: float
     in_use: bool
 
 
@@ -90,6 +89,7 @@ class ModelHost:
         self.budget = budget
         self._loaded: dict[str, LoadedModel] = {}
         self._loading: dict[str, tuple[int, Future[LoadedModel]]] = {}
+        self._load_times: dict[str, float] = {}
         self._shapes: dict[str, tuple[KvLayout, int]] = {}
         self._loader = ThreadPoolExecutor(1, thread_name_prefix="model-loader")
 
@@ -129,15 +129,19 @@ class ModelHost:
             future = self._loading.pop(name)[1]
             if name == wanted or future.exception() is None:
                 self._loaded[name] = future.result()
+                self._load_times[name] = self._loaded[name].load_seconds
 
     def release(self, loaded: LoadedModel) -> None:
         loaded.users -= 1
 
     def resident(self) -> tuple[Resident, ...]:
         return tuple(
-            Resident(m.artifact.model, m.artifact.variant, m.bytes, m.load_seconds, m.users > 0)
-            for m in list(self._loaded.values())
+            Resident(m.artifact.model, m.artifact.variant, m.bytes, m.users > 0) for m in list(self._loaded.values())
         )
+
+    def load_times(self) -> dict[str, float]:
+        """``model/variant`` -> seconds that loading it took here, the last time; those that have left, too."""
+        return dict(self._load_times)
 
     def used(self) -> int:
         """Bytes of weights, those being loaded included."""

@@ -10,7 +10,7 @@ import asyncio
 from collections import OrderedDict
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from iegopt import library
@@ -22,29 +22,39 @@ from iegopt.planner import Planner
 from iegopt.plans import NoPlan, Plan
 from iegopt.problem.cluster import CompiledCluster
 from iegopt.spec.cluster import ClusterSpec
+from iegopt.spec.device import DeviceSpec
 from iegopt.spec.explain_error import validate
 from iegopt.spec.request import RequestSpec
+from iegopt.spec.variant import ExecutionPath
 from iegopt_runtime.deployment import find_worker
 
 __all__ = ["Held", "PlanService"]
 
 _KEPT = 16
 _DEADLINE_MS = 50.0
+_FAR = 0.2
+"""Deviation from which a cost is measured anew (section 6.6.4 of the source)."""
+
 _SLOWEST = 100.0
 """Service times of waiting beyond which a device is no worse."""
 
 
-_Key = tuple[tuple[str, ...], tuple[tuple[str, tuple[str, ...]], ...]]
+_Times = tuple[tuple[str, float], ...]
+_Loads = tuple[tuple[str, ...], _Times]
+"""Variants that a device has in memory, and seconds that loading others took there."""
+
+_Key = tuple[tuple[str, ...], tuple[tuple[str, _Loads], ...]]
 
 
 @dataclass(frozen=True)
 class Held:
     """What the workers of a device have: free bytes of KV memory, variants in memory (``model/precision``), bytes that
-    others could have in place of those that nothing uses."""
+    others could have in place of those that nothing uses, seconds that loading a variant took."""
 
     kv_free: int
     variants: tuple[str, ...]
     weights_free: int = 0
+    load_times: Mapping[str, float] = field(default_factory=dict)
 
 
 class PlanService:
@@ -64,6 +74,7 @@ class PlanService:
         self._idle: Planner | None = None
         self._deadline_ms = deadline_ms
         self._planners: OrderedDict[_Key, Planner] = OrderedDict()
+        self._charged: dict[tuple[str, str], float] = {}
         self._thread = ThreadPoolExecutor(1, "planner")
 
     def check(self, device: str, role: str) -> None:
@@ -135,13 +146,13 @@ class PlanService:
         return max(0, device.kind.vram - device.reserve - held.kv_free - room)
 
     def _planner(self, live: tuple[str, ...], held: Mapping[str, Held]) -> Planner:
-        loads = {name: _variants(held[name].variants) for name in live if name in held and self._loads(name)}
+        loads = {name: self._held(name, held[name]) for name in live if name in held and self._loads(name)}
         key = (live, tuple(sorted(loads.items())))
         planner = self._planners.get(key)
         if planner is None:
             gone = [device for device in self._devices if device not in live]
             spec = edited(self._whole, remove=gone).spec if gone else self._whole.spec
-            planner = Planner(_with_resident(spec, loads))
+            planner = Planner(_with_loads(spec, loads))
             self._planners[key] = planner
             while len(self._planners) > _KEPT:
                 self._planners.popitem(last=False)
@@ -152,6 +163,36 @@ class PlanService:
         """Whether the device takes variants that are not resident: what it holds then changes."""
         return self._devices[name].kind.loading
 
+    def _held(self, device: str, held: Held) -> _Loads:
+        """As plans name them. A load time is charged as measured until a later one is far from that: each new figure
+        compiles the cluster anew."""
+        times: dict[str, float] = {}
+        for name, seconds in held.load_times.items():
+            charged = self._charged.get((device, name))
+            if charged is None or abs(seconds - charged) > _FAR * charged:
+                charged = self._charged[device, name] = seconds
+            times |= dict.fromkeys(self._variants((name,)), charged)
+        return self._variants(held.variants), tuple(sorted(times.items()))
+
+    def _variants(self, held: tuple[str, ...]) -> tuple[str, ...]:
+        """Variants as plans name them, of whatever backend: a worker holds weights of a precision and version."""
+        found = set()
+        for name in held:
+            model, _, variant = name.partition("/")
+            precision, _, rest = variant.partition("/")
+            version = rest.partition("/")[2] or "1"
+            path = self._path(model)
+            same = [v for v in path.variants if (v.precision, v.version) == (precision, version)] if path else []
+            found |= {f"{model}/{v.artifact}" for v in same}
+        return tuple(sorted(found))
+
+    def _path(self, model: str) -> ExecutionPath | None:
+        """The cluster's own variants of a model, else the library's."""
+        card = library.llm(model)
+        names = {card.name.lower(), *(alias.lower() for alias in card.aliases)}
+        own = (path for path in self._whole.spec.execution_path_registry or () if path.model.lower() in names)
+        return next(own, None) or library.path(card.name)
+
     def close(self) -> None:
         self._thread.shutdown(wait=True, cancel_futures=True)
 
@@ -160,23 +201,17 @@ def _reason(answer: NoPlan) -> str:
     return "; ".join(str(conflict["sentence"]) for conflict in answer.conflicts) or answer.note or answer.status
 
 
-def _variants(held: tuple[str, ...]) -> tuple[str, ...]:
-    """Variants as plans name them, of whatever backend: a worker holds weights of a precision."""
-    found = set()
-    for name in held:
-        model, _, precision = name.partition("/")
-        path = library.path(library.llm(model).name)
-        found |= {f"{model}/{v.artifact}" for v in path.variants if v.precision == precision} if path else set()
-    return tuple(sorted(found))
+def _with_loads(spec: ClusterSpec, loads: Mapping[str, _Loads]) -> ClusterSpec:
+    """A cluster whose devices hold these variants, and load others in these times; pools, whose devices may differ,
+    keep what their entry says."""
 
+    def loaded(device: DeviceSpec) -> DeviceSpec:
+        if device.id not in loads:
+            return device
+        resident, times = loads[device.id]
+        return device.model_copy(update={"resident": resident, "load_times": device.load_times | dict(times)})
 
-def _with_resident(spec: ClusterSpec, resident: Mapping[str, tuple[str, ...]]) -> ClusterSpec:
-    """A cluster whose devices hold these variants; pools, whose devices may differ, keep what their entry says."""
-    devices = tuple(
-        device.model_copy(update={"resident": resident[device.id]}) if device.id in resident else device
-        for device in spec.devices
-    )
-    return spec.model_copy(update={"devices": devices})
+    return spec.model_copy(update={"devices": tuple(map(loaded, spec.devices))})
 
 
 def _document(plan: Plan) -> dict[str, Any]:

@@ -296,7 +296,7 @@ class Shell:
                     elif not epoch:
                         raise InputError(f"worker {name}: {type(event).__name__} came before Registered")
                     if isinstance(event, (Registered, Heartbeat)) and self._workers[name][2] == "lm":
-                        held = Held(event.kv_free, event.variants, event.weights_free)
+                        held = Held(event.kv_free, event.variants, event.weights_free, event.load_times)
                         self._held[name] = (self._workers[name][1], held)
                     await self._take(event, stamped(body, at))
         finally:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol
 
 from iegopt_runtime.errors import RuntimeFault
@@ -39,12 +41,14 @@ class StagePreempted(RuntimeFault):
 
 
 class WorkerState(NamedTuple):
-    """Resident variants; bytes that KV caches and weights to come can have; share of the time that it computes."""
+    """Resident variants; bytes that KV caches and weights to come can have; share of the time that it computes; seconds
+    that loading a variant took, the last time."""
 
     variants: tuple[str, ...] = ()
     kv_free: int = 0
     weights_free: int = 0
     load: float = 0.0
+    load_times: Mapping[str, float] = MappingProxyType({})
 
 
 class Attempt(Protocol):

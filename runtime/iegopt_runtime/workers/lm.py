@@ -235,7 +235,7 @@ class LmExecutor:
         load = self._engine.load()
         busy = min(1.0, load.active / self._engine.max_batch)
         variants = tuple(f"{r.model}/{r.variant}" for r in load.resident)
-        return WorkerState(variants, load.kv.available, load.room or 0, busy)
+        return WorkerState(variants, load.kv.available, load.room or 0, busy, self._engine.host.load_times())
 
     def addresses(self) -> dict[str, str]:
         files = {} if self._traffic.files is None else {"file": f"file:{self._traffic.files}"}

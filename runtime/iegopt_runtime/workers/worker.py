@@ -136,7 +136,7 @@ class Worker:
             "type": "Registered", "worker": who.worker, "device": who.device, "role": who.role,
             "location": who.location, "epoch": self.epoch, "addresses": self._executor.addresses(),
             "slots": who.slots, "variants": list(now.variants), "kv_free": now.kv_free,
-            "weights_free": now.weights_free,
+            "weights_free": now.weights_free, "load_times": dict(now.load_times),
             "running": [list(key) for key in self._running], "finished": list(self._ended.values()),
             "holds": self._holds(), "kv": sorted(self._executor.kv()),
         })  # fmt: skip
@@ -157,7 +157,7 @@ class Worker:
                 "type": "Heartbeat", "worker": self.identity.worker, "epoch": self.epoch,
                 "running": [list(key) for key in self._running], "kv_free": now.kv_free,
                 "variants": list(now.variants), "load": now.load, "holds": self._holds(),
-                "weights_free": now.weights_free,
+                "weights_free": now.weights_free, "load_times": dict(now.load_times),
             })  # fmt: skip
 
     async def _listen(self, connection: Connection) -> None:
