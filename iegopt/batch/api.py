@@ -10,6 +10,7 @@ from iegopt.batch.arguments import check_milliseconds, check_type
 from iegopt.batch.build import build_model
 from iegopt.batch.confirm import confirm
 from iegopt.batch.levels import Search
+from iegopt.batch.tail import Tail
 from iegopt.batch_plans import BatchPlan
 from iegopt.errors import InputError
 from iegopt.problem.cluster import CompiledCluster
@@ -21,8 +22,10 @@ __all__ = ["DEFAULT_TIME_LIMIT", "after", "replan"]
 
 DEFAULT_TIME_LIMIT = 5.0
 """Seconds a plan may take where the caller sets no deadline."""
-AFTERWARDS = 2e-4
-"""Seconds that the answer and its verification take for each request and running stage."""
+SHORT = 4e-3
+"""Seconds a request below which a first plan is made by itself, since the search may not come to one."""
+
+_tail = Tail()
 
 
 def replan(
@@ -61,14 +64,20 @@ def replan(
     policy = policy if policy is not None else BatchPolicy()
     model = build_model(cluster, snapshot, policy)
     # What follows the search takes its time too: the answer and its verification.
-    search = Search(model, clock.slice(clock.left - AFTERWARDS * (model.N + model.R)))
+    search = Search(model, clock.slice(clock.left - _tail.seconds(model, 0)))
+    if clock.limit < SHORT * model.N:
+        search.begin(_tail.each)
+    search.clock = clock.slice(clock.left - _tail.seconds(model, int((search.best.prefill >= 0).sum())))
     search.run()
+    begun = clock.seconds
     bounds = {level: LevelBound(value, "lagrangian") for level, value in search.bounds.items()}
     note = _note(search, clock)
     plan = to_plan(
         model, search.best, search.outcome, solver="prices", seconds=clock.seconds, bounds=bounds, note=note
     )  # fmt: skip
-    return confirm(plan, snapshot, policy, cluster)
+    confirm(plan, snapshot, policy, cluster)
+    _tail.learn(model, int((search.best.prefill >= 0).sum()), clock.seconds - begun)
+    return plan
 
 
 def _note(search: Search, clock: Clock) -> str:

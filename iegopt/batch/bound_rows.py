@@ -21,7 +21,6 @@ import numpy.typing as npt
 
 from iegopt.batch.losses import preemption_costs
 from iegopt.batch.model import BatchModel
-from iegopt.batch.sharing import shared_blocks
 
 __all__ = ["Classes", "Items", "classes_of", "least_work", "queued_items", "running_items"]
 
@@ -272,7 +271,7 @@ def least_work(model: BatchModel, kinds: Ints) -> Floats:
     if len(holdings.tokens):
         longest = np.maximum.reduceat(holdings.tokens, holdings.ptr[:-1])
         most = np.where(holdings.chain >= 0, longest[holdings.chain], 0)
-    for i, blocks in shared_blocks(model).items():
+    for i, blocks in model.holdings.shared.items():
         most[i] = max(int(most[i]), len(blocks) * holdings.block_tokens)
     most = np.minimum(most, model.queue.prompt - 1)
     whole = model.prefill.seconds(every, kind)

@@ -19,6 +19,7 @@ from iegopt.solvers.clock import Clock
 
 __all__ = [
     "PASSES",
+    "cost_at",
     "dual_prices",
     "fill",
     "insert",
@@ -26,6 +27,7 @@ __all__ = [
     "place_as_planned",
     "place_cleared",
     "plain_prices",
+    "planned_turn",
     "set_paces",
 ]
 
@@ -97,17 +99,17 @@ def order_by_density(model: BatchModel, requests: Ints, cost: Floats) -> Ints:
     return np.asarray(requests[turn])
 
 
-def plain_prices(model: BatchModel, board: Board) -> Prices:
+def plain_prices(model: BatchModel, grid: Floats) -> Prices:
     """Nothing is scarce: delay alone counts."""
     J, none = model.J, np.zeros(model.J)
     return Prices(
-        np.zeros((J, len(board.grid) + 1)), none, none, np.zeros((J, len(model.paces))), np.full(J, -1), DELAY
+        np.zeros((J, len(grid) + 1)), none, none, np.zeros((J, len(model.paces))), np.full(J, -1), DELAY
     )  # fmt: skip
 
 
-def even_prices(model: BatchModel, board: Board) -> Prices:
+def even_prices(model: BatchModel, grid: Floats) -> Prices:
     """A second of any instance is worth the same, and all its memory as much as its time."""
-    plain, J = plain_prices(model, board), model.J
+    plain, J = plain_prices(model, grid), model.J
     work = np.full_like(plain.work, 1.0 / model.policy.window)
     return Prices(
         work, np.ones(J), 1.0 / np.maximum(1.0, model.instances.free.astype(float)), plain.batch, plain.wish, DELAY
@@ -145,3 +147,25 @@ def _wished(board: Board, dual: Dual, opened: Floats) -> Ints:
         paces = np.repeat(np.arange(len(dual.paces)), np.diff(counts, prepend=0))[: len(turn)]
         wish[turn[: len(paces)]] = np.minimum(paces, np.maximum(0, tightest[turn[: len(paces)]]))
     return wish
+
+
+def cost_at(scout: Scout, prices: Prices) -> Floats:
+    """(N,) what each request costs at least at prices, roughly."""
+    model = scout.model
+    queue, at = model.queue, model.instances
+    shape, here = model.K, at.open
+    time, share, memory = np.full(shape, np.inf), np.full(shape, np.inf), np.full(shape, np.inf)
+    np.minimum.at(time, at.kind[here], prices.work[here, 0])
+    np.minimum.at(share, at.kind[here], prices.share[here])
+    np.minimum.at(memory, at.kind[here], prices.memory[here])
+    rung = np.clip(np.searchsorted(model.paces, queue.itl * (1 + 1e-9), side="right") - 1, 0, None)
+    step = np.maximum(queue.step_compute, queue.step_read) / model.paces[rung][:, None]
+    with np.errstate(invalid="ignore"):
+        cost = time * scout.work + share * step + memory * queue.kv_full[:, None]
+    return np.asarray(np.nan_to_num(cost, nan=np.inf).min(axis=1, initial=np.inf))
+
+
+def planned_turn(scout: Scout, prefill: Ints) -> list[int]:
+    """Requests of a plan: who needs the fastest pace first, so that no pace changes under who came before."""
+    placed, priority = np.flatnonzero(prefill >= 0).tolist(), scout.model.plain["priority"]
+    return sorted(placed, key=lambda i: (scout.own_rung(i), priority[i], i))

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain
 
 import numpy as np
 import numpy.typing as npt
@@ -57,6 +59,17 @@ class Holdings:
         """``held`` of one request on one instance."""
         found = self._entries.get(int(self.chain[request]) * self._width + instance)
         return (0, 0.0) if found is None or instance >= self._width else (min(found[0], prompt - 1), found[1])
+
+    @cached_property
+    def shared(self) -> dict[int, tuple[int, ...]]:
+        """Request -> its leading blocks that another request has too, where there are any."""
+        count = Counter(chain.from_iterable(self.blocks))
+        found = {}
+        for i, blocks in enumerate(self.blocks):
+            run = next((depth for depth, block in enumerate(blocks) if count[block] < 2), len(blocks))
+            if run:
+                found[i] = blocks[:run]
+        return found
 
     @cached_property
     def _entries(self) -> dict[int, tuple[int, float]]:

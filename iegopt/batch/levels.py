@@ -12,6 +12,7 @@ from iegopt.batch.board import Board
 from iegopt.batch.bound import Bound
 from iegopt.batch.bound_rows import Items, classes_of, queued_items, running_items
 from iegopt.batch.construct import (
+    cost_at,
     dual_prices,
     even_prices,
     fill,
@@ -19,11 +20,13 @@ from iegopt.batch.construct import (
     place_as_planned,
     place_cleared,
     plain_prices,
+    planned_turn,
     set_paces,
 )
 from iegopt.batch.cutting import bounded
 from iegopt.batch.dealing import whole_instances
 from iegopt.batch.dual import Dual
+from iegopt.batch.first import FirstPlan, first_plan
 from iegopt.batch.grid import deadline_grid
 from iegopt.batch.improve import hasten, make_room, quicken
 from iegopt.batch.leavings import Leavings
@@ -50,6 +53,8 @@ GROUPS = 60
 """Groups of items whose uses the cutting planes tell apart."""
 SMALL = 50_000
 """Requests times instances up to which rules are tried too."""
+PACKING = 0.8
+"""Part of the time for plans after blueprints; the rest is for what they have not come to, and all that follows."""
 BOUNDING = 0.5
 """Part of the time left for bounds; the rest is for the plan."""
 FEW, STAY = 0.05, 0.02
@@ -93,18 +98,25 @@ class Search:
         self.possible = self._possible()
         self.full = {level: self._full(level) for level in self.levels}
 
+    def begin(self, each: float) -> None:
+        """Make a first plan (``iegopt.batch.first``), for when there is no time for more."""
+        cost = cost_at(self.scout, even_prices(self.model, self.grid))
+        self.offer(first_plan(self.scout, cost, self.clock, each), anew=True)
+
     def run(self) -> None:
         """Plan, with the prices of what is scarce where something is, bound, and improve."""
-        board = Board(self.model)
-        even = even_prices(self.model, board)
-        cost = self._cost(even)
+        self.bounds = dict(self.full)
+        if self.clock.left <= 0.0:
+            return
+        even = even_prices(self.model, self.grid)
+        cost = cost_at(self.scout, even)
         small, scarce = self.model.N * self.model.J <= SMALL, None
         if (self.model.queue.planned_prefill >= 0).any():
             self._keep(self.model.queue.planned_prefill, self.model.queue.planned_decode, even, cost)
         self._pack(cost)
         if small:
             scarce = self._scarcity() if self.classes.size and self.model.N else None
-            self._construct(Board(self.model), plain_prices(self.model, board), cost)
+            self._construct(Board(self.model), plain_prices(self.model, self.grid), cost)
             if scarce is not None:
                 self._priced(*scarce)
         if small and not self._complete():
@@ -115,13 +127,15 @@ class Search:
         for at in range(len(self.levels)):
             self._bound(at, scarce)
         self.clock = whole
-        self._improve(cost, plain_prices(self.model, board))
+        self._improve(cost, plain_prices(self.model, self.grid))
         self._settle(even, cost)
 
     def _pack(self, cost: Floats) -> None:
-        """Fill a board after blueprints, each drawn of what the levels above have left, and offer what comes of it."""
+        """Fill a board after blueprints, each drawn of what the levels above have left, what time is up for as in a
+        first plan, and offer what comes of it."""
+        whole, self.clock = self.clock, self.clock.slice(PACKING * self.clock.left)
         board, leavings = Board(self.model), Leavings(self.model)
-        plain = plain_prices(self.model, board)
+        plain = plain_prices(self.model, self.grid)
         for n, level in enumerate(self.levels, start=1):
             blueprint = drawn(board, self.classes, self.queued, self.clock)
             if blueprint is None:
@@ -134,6 +148,9 @@ class Search:
             left = packing.fill(level, self.clock)
             turn = order_by_density(self.model, left, cost[left]).tolist()
             fill(board, self.scout, turn, prices, self.clock.slice(self.clock.left / (1 + len(self.levels) - n)))
+        if self.clock.left <= 0.0:
+            FirstPlan(board, self.scout).fill(cost, whole)
+        self.clock = whole
         self.offer(board.plan.copy(), anew=True)
 
     def _improve(self, cost: Floats, prices: Prices) -> None:
@@ -174,9 +191,8 @@ class Search:
     def _keep(self, prefill: Ints, decode: Ints, prices: Prices, cost: Floats) -> bool:
         """Offer a plan in which requests stay where they were put, where they can; the rest as prices have it."""
         before = self.outcome
-        board, placed = Board(self.model), np.flatnonzero(prefill >= 0).tolist()
-        # Who needs the fastest pace goes first, so that no pace changes under who came before.
-        for i in sorted(placed, key=lambda i: (self.scout.own_rung(i), int(self.model.queue.priority[i]), i)):
+        board = Board(self.model)
+        for i in planned_turn(self.scout, prefill):
             p, q = int(prefill[i]), int(decode[i])
             if not place_as_planned(board, self.scout, i, p, q):
                 place_cleared(board, self.scout, self.moving, i, p, q)
@@ -252,27 +268,13 @@ class Search:
     def _priced(self, dual: Dual, bound: Bound) -> None:
         board = Board(self.model)
         prices = dual_prices(self.model, board, dual, bound)
-        cost = self._cost(prices)
+        cost = cost_at(self.scout, prices)
         rows = dual.items
         mine = np.flatnonzero(~rows.running)
         least = dual.at(bound.prices).least[mine]
         asked = np.flatnonzero(self.model.queue.priority <= dual.level)
         cost[asked] = least
         self._construct(board, prices, cost)
-
-    def _cost(self, prices: Prices) -> Floats:
-        """(N,) what each request costs at least at prices, roughly."""
-        model, queue, at = self.model, self.model.queue, self.model.instances
-        shape, here = model.K, at.open
-        time, share, memory = np.full(shape, np.inf), np.full(shape, np.inf), np.full(shape, np.inf)
-        np.minimum.at(time, at.kind[here], prices.work[here, 0])
-        np.minimum.at(share, at.kind[here], prices.share[here])
-        np.minimum.at(memory, at.kind[here], prices.memory[here])
-        rung = np.clip(np.searchsorted(model.paces, queue.itl * (1 + 1e-9), side="right") - 1, 0, None)
-        step = np.maximum(queue.step_compute, queue.step_read) / model.paces[rung][:, None]
-        with np.errstate(invalid="ignore"):
-            cost = time * self.scout.work + share * step + memory * queue.kv_full[:, None]
-        return np.asarray(np.nan_to_num(cost, nan=np.inf).min(axis=1, initial=np.inf))
 
     def _above(self, at: int) -> dict[int, float | None]:
         """What the levels above one have; ``None``: all."""

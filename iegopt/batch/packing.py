@@ -85,7 +85,7 @@ class Packing:
             for row in rows
         ]
         self._held: dict[int, Ints] = {}
-        self._moving, self._clearings, self._prices = Moving(model), CLEARINGS, plain_prices(model, board)
+        self._moving, self._clearings, self._prices = Moving(model), CLEARINGS, plain_prices(model, board.grid)
 
     def claim(self, clock: Clock) -> None:
         """Place those that need most of an instance, before all others are spread over the instances."""

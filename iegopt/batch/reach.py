@@ -87,6 +87,10 @@ class Reaches:
         j = np.flatnonzero(at.open & row[at.kind] & (at.prefills | at.decodes))
         return Reach(j, at.kind[j], at.prefills[j], at.decodes[j], self.model.kinds.family[at.kind[j]])
 
+    def group(self, i: int) -> int:
+        """What requests have in common that the same instances run."""
+        return self._group[i]
+
     def every(self, i: int) -> Reach:
         """All instances that run request ``i``."""
         return self._reaches[self._group[i]]

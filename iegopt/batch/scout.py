@@ -16,7 +16,6 @@ import numpy.typing as npt
 from iegopt.batch.board import Board
 from iegopt.batch.model import BatchModel
 from iegopt.batch.reach import Prices, Reach, Reaches, least
-from iegopt.batch.sharing import shared_blocks
 
 __all__ = ["Place", "Scout"]
 
@@ -47,7 +46,7 @@ class Scout:
         every = np.arange(model.N)
         self.work = model.prefill.seconds(every[:, None], np.arange(model.K)[None, :])
         self.reaches = Reaches(model)
-        self._shared = shared_blocks(model)
+        self._shared = model.holdings.shared
         config = model.policy.kv_transfer_config
         # Part of a transfer that is sure to be seen: what a prefill hides is not known before it is placed.
         self._seen = 0.0 if config is not None and config.overlap_compute else 1.0

@@ -48,7 +48,7 @@ def test_who_leaves_lets_the_rest_decode_slowly_for_one_that_needs_the_time() ->
     board = Board(model)
     assert board.place(1, 1, 0, 0)
     scout = Scout(model)
-    assert make_room(board, scout, [0], plain_prices(model, board), Clock(60.0), 10) == 1
+    assert make_room(board, scout, [0], plain_prices(model, board.grid), Clock(60.0), 10) == 1
     assert board.plan.prefill.tolist() == [0, 1]
     assert board.plan.pace.tolist()[0] == 1
 
@@ -63,7 +63,7 @@ def test_an_instance_is_cleared_for_who_left_another() -> None:
     model = build(instances, [first, second, third], policy=POLICY)
     board = board_of(model, (1, 0, 1), (2, 1, 1))
     scout = Scout(model)
-    assert make_room(board, scout, [0], plain_prices(model, board), Clock(60.0), 10) == 1
+    assert make_room(board, scout, [0], plain_prices(model, board.grid), Clock(60.0), 10) == 1
     assert board.plan.prefill.tolist() == [0, 1, 2]
 
 
@@ -73,7 +73,7 @@ def test_what_runs_and_what_is_placed_both_leave_for_one_that_needs_an_instance_
     model = build([instance(0), instance(1, utilization=0.4)], [TIGHT, easy], [running], policy=POLICY)
     board = board_of(model, (1, 0, 0))
     scout = Scout(model)
-    assert make_room(board, scout, [0], plain_prices(model, board), Clock(60.0), 10) == 1
+    assert make_room(board, scout, [0], plain_prices(model, board.grid), Clock(60.0), 10) == 1
     assert board.plan.prefill.tolist() == [0, 1]
     assert board.plan.action.tolist() == [MIGRATE]
     assert board.plan.to.tolist() == [1]
@@ -95,6 +95,6 @@ def test_an_instance_is_cleared_from_which_none_of_its_own_priority_must_move() 
     running = [decodes(f"r{n}", f"i{n}", 500, 100, priority=1 + n, sla={"itl": 0.05}) for n in range(2)]
     model = build([instance(0), instance(1), instance(2, utilization=0.5)], [tight], running, policy=POLICY)
     board, scout = Board(model), Scout(model)
-    assert make_room(board, scout, [0], plain_prices(model, board), Clock(60.0), 10) == 1
+    assert make_room(board, scout, [0], plain_prices(model, board.grid), Clock(60.0), 10) == 1
     assert board.plan.prefill.tolist() == [1]
     assert board.plan.action.tolist() == [KEEP, MIGRATE]
