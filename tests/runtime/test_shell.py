@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -16,6 +17,7 @@ from iegopt.control.messages import Answer, Cancelled, Event, Planned, Start
 from iegopt.control.policy import ControlPolicy
 from iegopt.errors import InputError
 from iegopt_runtime.client import Client
+from iegopt_runtime.net import frames
 from iegopt_runtime.net.address import Address
 from iegopt_runtime.net.connection import Connection, connect
 from iegopt_runtime.runtime import Run
@@ -273,6 +275,24 @@ def test_sockets_are_read_no_faster_than_events_are_handled(tmp_path: Path, monk
 
     run(part)
     assert 0 < most <= 21
+
+
+def test_work_that_no_frame_holds_fails_its_request_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def part() -> None:
+        async with running(tmp_path) as host:
+            workers = await host.workers()
+            await until(lambda: len(host.shell.state()["workers"]) == len(workers))
+            monkeypatch.setattr(frames, "LONGEST", 3000)
+            host.shell.say(submitted("large") | {"inputs": {"text": "x" * 4000}})
+            async for message in host.shell.follow("large"):
+                if isinstance(message, Answer):
+                    reason = message.answer["reason"]
+                    assert (message.answer["status"], message.answer["stages"]["tokenize"]["attempts"]) == ("failed", 1)
+                    assert re.search(r"a frame of type 'Start' has 4\d{3} bytes: expected at most 3000", reason)
+            host.shell.say(submitted("small"))
+            assert (await heard(workers["host/cpu"], "Start"))["request_id"] == "small"
+
+    run(part)
 
 
 def test_starts_go_to_workers_alone(tmp_path: Path) -> None:

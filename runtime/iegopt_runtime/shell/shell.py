@@ -30,6 +30,7 @@ from iegopt.control.messages import (
     Disconnected,
     Dismiss,
     Event,
+    Failed,
     Forget,
     Heartbeat,
     Introduce,
@@ -250,8 +251,13 @@ class Shell:
         if isinstance(command, _TO_WORKER):
             known = self._workers.get(command.worker)
             if known is not None:  # without one it is away, and told everything when it is back
-                known[0].hold(document(command))
                 self._written_to.add(known[0])
+                try:
+                    known[0].hold(document(command))
+                except WireError as error:  # only a start holds what clients bring: more than a frame does
+                    assert isinstance(command, Start)
+                    about = (command.worker, command.request_id, command.stage, command.attempt)
+                    self.put(Failed(self.clock(), *about, "error", str(error), transient=False))
         elif isinstance(command, MakePlan):
             task = asyncio.create_task(self._plan(command))
             self._planning.add(task)
