@@ -10,24 +10,23 @@ import queue
 import threading
 import time
 import traceback
-from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
 import torch
 
-from iegopt_runtime.errors import KvLost, ModelError, NoRoom, RuntimeFault, is_out_of_memory
+from iegopt_runtime.errors import RuntimeFault
 from iegopt_runtime.kv.blocks import Chain, KvManifest
 from iegopt_runtime.kv.history import BLOCK_TOKENS
 from iegopt_runtime.kv.store import KvStore, KvUse
 from iegopt_runtime.kv.tiers import Tier
-from iegopt_runtime.lm.jobs import Done, Event, Failed, Generate, Job, OnEvent, Preempted, Waiting
+from iegopt_runtime.lm.admission import Active, Admission, Pending
+from iegopt_runtime.lm.failure import failure
+from iegopt_runtime.lm.jobs import Done, Event, Failed, Generate, Job, OnEvent, Preempted
 from iegopt_runtime.lm.model_host import ModelHost, Resident
 from iegopt_runtime.lm.plan import wanted_blocks
-from iegopt_runtime.lm.scoring import Scoring
-from iegopt_runtime.lm.sequence import Sequence, capacity, check
-from iegopt_runtime.models.registry import Artifact
+from iegopt_runtime.lm.sequence import Sequence
 
 __all__ = ["EngineLoad", "LmEngine"]
 
@@ -49,19 +48,6 @@ class EngineLoad:
     weights: int
     memory: int | None
     room: int | None
-
-
-@dataclass
-class _Pending:
-    job: Job
-    emit: OnEvent
-    waits_for: str | None = None
-
-    def fail(self, event: Failed) -> None:
-        """It will not begin."""
-        if isinstance(self.job, Generate) and self.job.sink is not None:
-            self.job.sink.abort(event.message)
-        self.emit(event)
 
 
 class LmEngine:
@@ -99,8 +85,8 @@ class LmEngine:
         self._threads = threads
         self._clock, self._on_crash = clock, on_crash
         self._inbox: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
-        self._waiting: deque[_Pending] = deque()
-        self._active: dict[str, tuple[Sequence | Scoring, OnEvent]] = {}
+        self._waiting = Admission(host, store, block_tokens, clock, self._wake)
+        self._active: dict[str, Active] = {}
         self._thread = threading.Thread(target=self._run, name="lm-engine", daemon=True)
         self._closing = False
 
@@ -131,7 +117,7 @@ class LmEngine:
         """
         if self._closing:
             raise RuntimeFault("the engine has ended")
-        self._inbox.put(lambda: self._enqueue(_Pending(job, on_event)))
+        self._inbox.put(lambda: self._enqueue(Pending(job, on_event)))
 
     def stop(self, job_id: str, how: How = "cancel") -> None:
         """End a job between two passes: ``cancel`` it (``Failed``, cause ``cancelled``), or ``preempt`` it, its KV
@@ -149,7 +135,7 @@ class LmEngine:
         """
         self.store.reserve(owner, size)
         if not size:
-            self._inbox.put(lambda: None)
+            self._wake()
 
     def kv_bytes(self, model: str, variant: str | None, tokens: int) -> int:
         """Bytes of L0 that a sequence of so many tokens takes: whole blocks."""
@@ -183,14 +169,14 @@ class LmEngine:
         finally:
             self._closing = True
             self._read_inbox(block=False)
-            for job_id in [*self._active, *(pending.job.job_id for pending in self._waiting)]:
+            for job_id in [*self._active, *self._waiting.jobs()]:
                 self._stop(job_id, "cancel")
 
     def _loop(self) -> None:
         swept = self._clock()
         while not self._closing:
             self._read_inbox(block=not self._active)
-            self._admit()
+            self._waiting.admit(self._active, self.max_batch)
             for job_id in list(self._active):
                 self._step(job_id)
             if self._clock() - swept >= IDLE_SECONDS:
@@ -207,82 +193,16 @@ class LmEngine:
         except queue.Empty:
             return
 
-    def _enqueue(self, pending: _Pending) -> None:
+    def _wake(self) -> None:
+        """Look again at what waits; from any thread."""
+        self._inbox.put(lambda: None)
+
+    def _enqueue(self, pending: Pending) -> None:
         job_id = pending.job.job_id
-        if job_id in self._active or any(other.job.job_id == job_id for other in self._waiting):
+        if job_id in self._active or job_id in self._waiting.jobs():
             pending.fail(Failed(job_id, "refused", f"job {job_id} is already here"))
         else:
-            self._waiting.append(pending)
-
-    def _admit(self) -> None:
-        """In order of arrival. One that waits for its model lets others pass, one that waits for room does not."""
-        for pending in list(self._waiting):
-            if len(self._active) >= self.max_batch:
-                return
-            waits_for: str | None = None
-            try:
-                waits_for = self._try(pending)
-            except Exception as error:  # noqa: BLE001 - one job's failure must not end the others
-                pending.fail(_failure(pending.job.job_id, error))
-            if waits_for is None:
-                self._waiting.remove(pending)
-            elif waits_for != pending.waits_for:
-                pending.waits_for = waits_for
-                pending.emit(Waiting(pending.job.job_id, waits_for))
-            if waits_for in ("kv", "weights"):
-                return
-
-    def _try(self, pending: _Pending) -> str | None:
-        """Make a job active, or say what it waits for."""
-        job = pending.job
-        artifact = self.host.registry.find(job.model, job.variant)
-        try:
-            loaded = self.host.take(artifact, self._clock(), lambda: self._inbox.put(lambda: None))
-        except NoRoom:
-            if self._active:
-                return "weights"
-            raise
-        if loaded is None:
-            return "model"
-        try:
-            if not isinstance(job, Generate):
-                self._active[job.job_id] = Scoring(job, loaded, self.store.memory.device), pending.emit
-                return None
-            check(job, loaded.vocabulary, loaded.context)
-            if not self._reserved(job, artifact):
-                self.host.release(loaded)
-                return "kv"
-            owner = job.reservation or job.job_id
-            sequence = Sequence(
-                job, loaded, self.store, self.store.memory, self.block_tokens, pending.emit, self._clock,
-                lambda: self.reserve(owner, 0),
-            )  # fmt: skip
-        except BaseException:
-            self.host.release(loaded)
-            if isinstance(job, Generate):
-                self.store.reserve(job.reservation or job.job_id, 0)
-            raise
-        self._active[job.job_id] = sequence, pending.emit
-        return None
-
-    def _reserved(self, job: Generate, artifact: Artifact) -> bool:
-        """Whether the KV memory of the job is set aside now.
-
-        Raises
-        ------
-        NoRoom
-            It never can be.
-        """
-        layout, context = self.host.shape(artifact)
-        size = capacity(job, self.block_tokens, context) * layout.bytes_per_token
-        limit = self.store.budget(Tier.L0)
-        if size > limit:
-            raise NoRoom("KV memory of the device", size, limit)
-        try:
-            self.store.reserve(job.reservation or job.job_id, size)
-        except NoRoom:
-            return False
-        return True
+            self._waiting.add(pending)
 
     def _step(self, job_id: str) -> None:
         task, emit = self._active[job_id]
@@ -294,13 +214,11 @@ class LmEngine:
             else:
                 event = task.vectors()
         except Exception as error:  # noqa: BLE001 - one job's failure must not end the others
-            event = _failure(job_id, error)
+            event = failure(job_id, error)
         self._end(job_id, event, emit)
 
     def _stop(self, job_id: str, how: How) -> None:
-        for pending in [pending for pending in self._waiting if pending.job.job_id == job_id]:
-            self._waiting.remove(pending)
-            pending.fail(Failed(job_id, "cancelled", f"{how} before it began"))
+        self._waiting.cancel(job_id, how)
         if job_id not in self._active:
             return
         task, emit = self._active[job_id]
@@ -308,7 +226,7 @@ class LmEngine:
             try:
                 self._end(job_id, Preempted(job_id, task.result("preempted", Tier.L1)), emit)
             except Exception as error:  # noqa: BLE001 - as in a step
-                self._end(job_id, _failure(job_id, error), emit)
+                self._end(job_id, failure(job_id, error), emit)
         else:
             self._end(job_id, Failed(job_id, "cancelled", how), emit)
 
@@ -319,13 +237,3 @@ class LmEngine:
         else:
             task.close()
         emit(event)
-
-
-def _failure(job_id: str, error: Exception) -> Failed:
-    """What a job is told that raised ``error``."""
-    causes: tuple[tuple[type[Exception], str], ...] = (
-        (ModelError, "refused"), (NoRoom, "no_room"), (KvLost, "kv_lost"),
-    )  # fmt: skip
-    other = "oom" if is_out_of_memory(error) else "error"
-    cause = next((name for kind, name in causes if isinstance(error, kind)), other)
-    return Failed(job_id, cause, str(error) if cause != "error" else f"{type(error).__name__}: {error}")

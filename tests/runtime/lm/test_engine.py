@@ -407,7 +407,7 @@ def test_an_engine_that_an_error_ends_says_so_and_its_jobs_fail(
     def broken(*_: object) -> None:
         raise KeyError("a block")
 
-    monkeypatch.setattr(client.engine, "_admit", broken)
+    monkeypatch.setattr(client.engine._waiting, "admit", broken)
     client.submit(job("lost", prompt(20)))
     event = client.end("lost")
     assert isinstance(event, Failed)
