@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from iegopt.batch.model import BatchModel
+from iegopt.batch.placement import Placement
 
 __all__ = ["Leavings"]
 
@@ -25,6 +26,14 @@ class Leavings:
         count = Counter(block for blocks in model.holdings.blocks for block in blocks)
         self._shared = {block for block, times in count.items() if times > 1}
         self._sent: dict[int, Ints] = {}
+
+    @classmethod
+    def of(cls, model: BatchModel, plan: Placement) -> Leavings:
+        """What the prefills of a plan leave."""
+        found = cls(model)
+        for i in np.flatnonzero(plan.prefill >= 0).tolist():
+            found.leave(i, int(plan.prefill[i]))
+        return found
 
     def runs(self, i: int) -> Iterator[tuple[Ints, int]]:
         """Instances that were sent the leading blocks of request ``i``, and the tokens of these, ever more of them."""

@@ -25,6 +25,7 @@ from iegopt.batch.construct import (
 )
 from iegopt.batch.cutting import bounded
 from iegopt.batch.dealing import whole_instances
+from iegopt.batch.denser import denser
 from iegopt.batch.dual import Dual
 from iegopt.batch.first import FirstPlan, first_plan
 from iegopt.batch.grid import deadline_grid
@@ -55,6 +56,8 @@ SMALL = 50_000
 """Requests times instances up to which rules are tried too."""
 PACKING = 0.8
 """Part of the time for plans after blueprints; the rest is for what they have not come to, and all that follows."""
+LOOKING = 0.2
+"""Part of the time left for finding out what is scarce."""
 BOUNDING = 0.5
 """Part of the time left for bounds; the rest is for the plan."""
 FEW, STAY = 0.05, 0.02
@@ -66,6 +69,8 @@ NEAR = 0.98
 """Part of all a level asks for with which prices of a smaller cluster would help no more."""
 PARTS = (0.85, 0.7, 0.5, 0.3, 0.1)
 """Of the cluster, for prices where all of it has enough."""
+MISSED = 0.05
+"""Part of what a blueprint places of a level for which its packing finds no room, from which it may be misleading."""
 SCARCE = 0.97
 """Part of a level's utility below which its bound says what is scarce."""
 
@@ -115,19 +120,21 @@ class Search:
             self._keep(self.model.queue.planned_prefill, self.model.queue.planned_decode, even, cost)
         self._pack(cost)
         if small:
+            whole, self.clock = self.clock, self.clock.slice(LOOKING * self.clock.left)
             scarce = self._scarcity() if self.classes.size and self.model.N else None
+            self.clock = whole
             self._construct(Board(self.model), plain_prices(self.model, self.grid), cost)
             if scarce is not None:
                 self._priced(*scarce)
-        if small and not self._complete():
-            if not self._all_placed():
-                self._construct(Board(self.model), even, cost)
-            self._by_rules()
+        if small and not self._complete() and not self._all_placed():
+            self._construct(Board(self.model), even, cost)
         whole, self.clock = self.clock, self.clock.slice(BOUNDING * self.clock.left)
         for at in range(len(self.levels)):
             self._bound(at, scarce)
         self.clock = whole
         self._improve(cost, plain_prices(self.model, self.grid))
+        if small and not self._complete() and self._by_rules():
+            self._improve(cost, plain_prices(self.model, self.grid))
         self._settle(even, cost)
 
     def _pack(self, cost: Floats) -> None:
@@ -140,6 +147,7 @@ class Search:
             blueprint = drawn(board, self.classes, self.queued, self.clock)
             if blueprint is None:
                 break
+            start = board.plan.copy()
             claims = whole_instances(board, self.scout, blueprint) if n == 1 else {}
             packing = Packing(board, self.scout, self.classes, blueprint, leavings, claims)
             prices = replace(plain, wish=packing.wish)
@@ -147,7 +155,11 @@ class Search:
             packing.claim(self.clock)
             left = packing.fill(level, self.clock)
             turn = order_by_density(self.model, left, cost[left]).tolist()
-            fill(board, self.scout, turn, prices, self.clock.slice(self.clock.left / (1 + len(self.levels) - n)))
+            clock = self.clock.slice(self.clock.left / (1 + len(self.levels) - n))
+            fill(board, self.scout, turn, prices, clock)
+            if packing.missed > MISSED:
+                filled, board = board, denser(board, self.scout, start, level, cost, plain, clock)
+                leavings = leavings if board is filled else Leavings.of(self.model, board.plan)
         if self.clock.left <= 0.0:
             FirstPlan(board, self.scout).fill(cost, whole)
         self.clock = whole
@@ -182,11 +194,13 @@ class Search:
     def _all_placed(self) -> bool:
         return not ((self.best.prefill < 0) & self.possible).any()
 
-    def _by_rules(self) -> None:
-        """What today's routers would do with admission, so that none of them does better."""
+    def _by_rules(self) -> bool:
+        """What today's routers would do with admission, so that none of them does better; whether one did."""
+        before = self.outcome
         for rule in RULES:
             if self.clock.left > 0.0:
                 self.offer(admit(self.model, rule, clock=self.clock), anew=True)
+        return self.outcome is not before
 
     def _keep(self, prefill: Ints, decode: Ints, prices: Prices, cost: Floats) -> bool:
         """Offer a plan in which requests stay where they were put, where they can; the rest as prices have it."""

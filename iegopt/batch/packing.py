@@ -51,6 +51,8 @@ class Packing:
     ----------
     wish (J,)
         The pace of every instance, −1 where none decodes.
+    missed
+        Part of the last level's requests placed by the blueprint that found no room.
 
     Parameters
     ----------
@@ -66,7 +68,7 @@ class Packing:
         model = board.model
         self.model, self.leavings = model, leavings
         self._claims = claims
-        self.wish = self._wished()
+        self.wish, self.missed = self._wished(), 0.0
         every = [np.flatnonzero(classes.of == c) for c in range(classes.size)]
         self._members = every
         self._pools = [[js[self.wish[js] == rung] for rung in range(len(model.paces))] for js in every]
@@ -98,6 +100,7 @@ class Packing:
         that the blueprint places first."""
         dealing = dealt(self.board, self.scout, self.blueprint, level)
         left = [i for i, target in dealing.targets.items() if clock.left <= 0.0 or not self._put(i, *target)]
+        self.missed = len(left) / max(1, len(dealing.targets))
         return np.array(left + dealing.rest, dtype=np.int64)
 
     def _kept(self) -> Bools:

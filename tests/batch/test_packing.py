@@ -11,13 +11,15 @@ import pytest
 from iegopt.batch.blueprint import Blueprint, drawn
 from iegopt.batch.board import Board
 from iegopt.batch.bound_rows import classes_of, queued_items
+from iegopt.batch.construct import plain_prices
 from iegopt.batch.dealing import whole_instances
+from iegopt.batch.denser import denser
 from iegopt.batch.groups import Groups, slowest_rungs
 from iegopt.batch.leavings import Leavings
 from iegopt.batch.linear import Programme
 from iegopt.batch.model import BatchModel
 from iegopt.batch.packing import Packing
-from iegopt.batch.placement import MIGRATE
+from iegopt.batch.placement import MIGRATE, Placement
 from iegopt.batch.schedule import evaluate
 from iegopt.batch.scout import Scout
 from iegopt.solvers.clock import Clock
@@ -205,6 +207,21 @@ def test_prefill_and_decode_are_on_instances_of_one_precision() -> None:
     board, _ = packed(model)
     assert (board.plan.prefill >= 0).sum() >= 55
     assert evaluate(model, board.plan).violations == ()
+
+
+def test_a_level_is_filled_by_density_where_that_is_worth_more() -> None:
+    """Time for one long prefill or for some short ones."""
+    limit = {"ttft": 1.3 * prefill_seconds(4000)}
+    queue = [queued("long", 4000, 1, sla=limit), *(queued(f"s{n}", 1000, 1, sla=limit) for n in range(4))]
+    model = build([instance(0)], queue)
+    cost = np.array([prefill_seconds(n) for n in (4000, 1000, 1000, 1000, 1000)])
+    board, scout, clock = Board(model), Scout(model), Clock(60.0, time.perf_counter())
+    assert board.place(0, 0, 0, len(model.paces) - 1)
+    assert not any(board.place(n, 0, 0, len(model.paces) - 1) for n in range(1, 5))
+    level, prices = int(model.queue.priority[0]), plain_prices(model, board.grid)
+    found = denser(board, scout, Placement.empty(model), level, cost, prices, clock)
+    assert np.flatnonzero(found.plan.prefill >= 0).tolist() == [1, 2, 3, 4]
+    assert denser(found, scout, board.plan, level, cost, prices, clock) is found
 
 
 def test_time_that_is_spared_is_not_given_to_a_prefill() -> None:
