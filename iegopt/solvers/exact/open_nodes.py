@@ -1,4 +1,9 @@
-"""Best-first branch and bound on priced bounds, many nodes at a time."""
+"""Best-first branch and bound on priced bounds, many nodes at a time.
+
+What an open node keeps is small, a bit per option, but for the prices that its children start from: on graphs with many
+cycles these are hundreds of kilobytes. Where they come to more than a limit, nodes share those of their parent, which
+bound their children as well as any, a step or two later.
+"""
 
 from __future__ import annotations
 
@@ -33,18 +38,32 @@ _BATCH_SHARE, _PACE = 0.3, 1e-5
 """Share of the time left for a batch, and seconds per node · option before any was measured."""
 _WIDTH = 24
 """Of the beam of the node that is the least bounded."""
+_MOST_HELD = 128_000_000
+"""Bytes of prices from which on nodes share those of their parents."""
+
+
+@dataclass(frozen=True, eq=False)
+class _Start:
+    """Prices of one node, as in ``Priced``."""
+
+    price: Floats
+    toll: Floats
+    split: tuple[Ints, ...]
+
+    @property
+    def bytes(self) -> int:
+        return self.price.nbytes + self.toll.nbytes + sum(part.nbytes for part in self.split)
 
 
 @dataclass(order=True)
 class _Node:
-    """An open node: its bound, prices to start from, options (n,) and children."""
+    """An open node: its bound, prices to start from, options (n,) as bits, how many there are, and children."""
 
     bound: int
     number: int
-    price: Floats = field(compare=False)
-    toll: Floats = field(compare=False)
-    split: tuple[Ints, ...] = field(compare=False)
-    keep: Bools = field(compare=False)
+    start: _Start = field(compare=False)
+    bits: npt.NDArray[np.uint8] = field(compare=False)
+    options: int = field(compare=False)
     children: list[tuple[int, Bools]] = field(compare=False)
 
 
@@ -83,11 +102,12 @@ class OpenNodes:
         self._pace = _PACE
         self._doing: list[int] = []
         self._open: list[_Node] = []
+        self._held = 0
         self.bounded = 0
         whole = np.ones(len(c.option), dtype=np.bool_)
         if not self._single(whole):
             children = self._branching.children(whole, mass)
-            self._open.append(_Node(bound, next(self._number), price, toll, split, whole, children))
+            self._push(bound, _Start(price, toll, split), whole, children)
 
     @property
     def none(self) -> bool:
@@ -101,7 +121,7 @@ class OpenNodes:
     @property
     def priced(self) -> bool:
         """Whether any capacity or limit has a price."""
-        return any(bool((node.price > 0).any() or (node.toll > 0).any()) for node in self._open)
+        return any(bool((node.start.price > 0).any() or (node.start.toll > 0).any()) for node in self._open)
 
     def forget_done(self) -> None:
         """Close all nodes where a new best plan is no worse than what they may hold."""
@@ -116,7 +136,7 @@ class OpenNodes:
         before = -UNREACHABLE
         while self._open and clock.left > 0:
             first = self._open[0]
-            if whole.left < self._pace * int(first.keep.sum()) * len(first.children):
+            if whole.left < self._pace * first.options * len(first.children):
                 return
             most = min(_BATCH_CELLS, _BATCH_SHARE * clock.left / self._pace)
             jobs: list[tuple[Bools, _Node]] = []
@@ -127,8 +147,9 @@ class OpenNodes:
                     self._open.clear()
                     break
                 self._doing.append(node.bound)
+                keep = np.unpackbits(node.bits, count=len(self._c.option)).view(np.bool_)
                 for stage, mask in node.children:
-                    child = node.keep.copy()
+                    child = keep.copy()
                     child[self._c.of[stage]] = mask
                     left = propagate(self._c, child)
                     if left is not None:
@@ -163,12 +184,12 @@ class OpenNodes:
         if not jobs:
             return
         keep = keep[:, possible]
-        price = np.stack([node.price for _, node in jobs], axis=-1)
+        price = np.stack([node.start.price for _, node in jobs], axis=-1)
         split = [
-            np.stack([node.split[i][union[self._source(i)]] for _, node in jobs], axis=-1)
+            np.stack([node.start.split[i][union[self._source(i)]] for _, node in jobs], axis=-1)
             for i in range(len(c.reduction.dropped))
         ]
-        toll = np.concatenate([c.rows.padded(node.toll[:, None]) for _, node in jobs], axis=1)
+        toll = np.concatenate([c.rows.padded(node.start.toll[:, None]) for _, node in jobs], axis=1)
         pricing = Pricing(c, keep[union], price, split, toll)
 
         def late(ahead: float = 0.0) -> bool:
@@ -181,37 +202,38 @@ class OpenNodes:
             left = keep[union, column]
             found = search_beam(c, priced, column, left, _WIDTH, self._best, whole)
             priced.bound[column] = max(int(priced.bound[column]), found)
-        n = len(union)
+        if self._held > _MOST_HELD:
+            self._held = sum(start.bytes for start in {id(node.start): node.start for node in self._open}.values())
         for b, (left, node) in enumerate(jobs):
-            marginals, mass = np.full(n, UNREACHABLE), np.zeros(n)
-            marginals[union], mass[union] = priced.marginals[:, b], priced.mass[:, b]
-            parts = []
-            for i, part in enumerate(priced.split):
-                wide = node.split[i].copy()
-                wide[union[self._source(i)]] = part[:, b]
-                parts.append(wide)
-            self._keep(priced, b, left, marginals, mass, tuple(parts), node.bound)
+            self._keep(priced, b, union, left, node)
 
-    def _keep(
-        self,
-        priced: Priced,
-        column: int,
-        keep: Bools,
-        marginals: Ints,
-        mass: Floats,
-        split: tuple[Ints, ...],
-        parent: int,
-    ) -> None:
-        """Put a bounded node on the heap unless it is done."""
-        bound, upper = max(parent, int(priced.bound[column])), self._best.upper
+    def _keep(self, priced: Priced, column: int, union: Bools, keep: Bools, parent: _Node) -> None:
+        """Put a bounded child, of options (n,), on the heap unless it is done; those in ``union`` were priced."""
+        bound, upper = max(parent.bound, int(priced.bound[column])), self._best.upper
         if bound >= min(upper, UNREACHABLE // 2):
             return
+        marginals, mass = np.full(len(union), UNREACHABLE), np.zeros(len(union))
+        marginals[union], mass[union] = priced.marginals[:, column], priced.mass[:, column]
         left = propagate(self._c, keep & (marginals < upper))
         if left is None or self._single(left):
             return
-        children = self._branching.children(left, mass)
-        price, toll = priced.price[:, column].copy(), priced.toll[:, column].copy()
-        heapq.heappush(self._open, _Node(bound, next(self._number), price, toll, split, left, children))
+        start = parent.start if self._held > _MOST_HELD else self._start(priced, column, union, parent)
+        self._push(bound, start, left, self._branching.children(left, mass))
+
+    def _start(self, priced: Priced, column: int, union: Bools, parent: _Node) -> _Start:
+        """Prices that are a child's own."""
+        split = []
+        for i, part in enumerate(priced.split):
+            wide = parent.start.split[i].copy()
+            wide[union[self._source(i)]] = part[:, column]
+            split.append(wide)
+        start = _Start(priced.price[:, column].copy(), priced.toll[:, column].copy(), tuple(split))
+        self._held += start.bytes
+        return start
+
+    def _push(self, bound: int, start: _Start, keep: Bools, children: list[tuple[int, Bools]]) -> None:
+        node = _Node(bound, next(self._number), start, np.packbits(keep), int(keep.sum()), children)
+        heapq.heappush(self._open, node)
 
     def _source(self, i: int) -> slice:
         """Options of the source of the i-th edge that closes a cycle."""
