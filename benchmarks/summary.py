@@ -222,6 +222,7 @@ SENTENCES: dict[str, Callable[[Document], str]] = {
     "deadlines_load": _deadlines,
     "everyday": _everyday,
     "everyday_compiled": _everyday,
+    "everyday_held_out": _everyday,
     "oracle": _oracle,
     "makespan": _makespan,
     "recovery": _recovery,

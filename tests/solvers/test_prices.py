@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 import random
+from itertools import pairwise
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 
 from iegopt.problem.arrays import NO_LIMIT, Problem
@@ -14,13 +16,16 @@ from iegopt.problem.transfer import edge_ticks
 from iegopt.solvers.api import solve
 from iegopt.solvers.clock import Clock
 from iegopt.solvers.evaluate import device_load, feasible, objective
+from iegopt.solvers.exact import bounding, open_nodes
 from iegopt.solvers.exact.beam import beam
+from iegopt.solvers.exact.best_plan import BestPlan
 from iegopt.solvers.exact.bounding import PricedSearch
 from iegopt.solvers.exact.candidates import Candidates, candidates
 from iegopt.solvers.exact.links import LevelLink, TableLink
 from iegopt.solvers.exact.messages import UNREACHABLE
 from iegopt.solvers.exact.neighbourhood import Neighbourhoods
 from iegopt.solvers.exact.pair_costs import PairCosts, sharing
+from iegopt.solvers.exact.priced_plans import search_beam
 from iegopt.solvers.exact.prices import PricesSolver
 from iegopt.solvers.exact.pricing import Priced, Pricing, no_split
 from iegopt.solvers.exact.weights import device_weights
@@ -28,6 +33,8 @@ from iegopt.solvers.result import Params, Status
 from iegopt.solvers.search.greedy import GreedySolver
 from tests.solvers.agreement import oracle
 from tests.solvers.random_problems import random_problem
+
+Bools = npt.NDArray[np.bool_]
 
 
 def root(problem: Problem, steps: int, upper: int) -> tuple[Candidates, Pricing, int, np.ndarray]:
@@ -215,6 +222,25 @@ def test_beam_has_the_optimum_or_bounds_it(first: int, width: int, steps: int) -
     assert solved > 20 or width < 1_000_000
 
 
+def test_widest_beams_follow_only_where_a_narrower_one_promises_a_proof(monkeypatch: pytest.MonkeyPatch) -> None:
+    problem = generate("agent", 20, 1024, "part_full", 12, gangs=True)
+    tried: list[tuple[int, float]] = []
+
+    def recorded(
+        c: Candidates, priced: Priced, column: int, keep: Bools, width: int, best: BestPlan, clock: Clock
+    ) -> int:
+        found = search_beam(c, priced, column, keep, width, best, clock)
+        own = int(priced.bound[column])
+        tried.append((width, (found - own) / max(1, best.upper - own)))
+        return found
+
+    monkeypatch.setattr(bounding, "search_beam", recorded)
+    result = solve(problem, "prices")
+    assert result.status == "optimal"
+    assert any(width == 256 and closed < 0.35 for width, closed in tried)
+    assert all(closed >= 0.35 for (_, closed), (width, _) in pairwise(tried) if width == 8000)
+
+
 def test_windows_only_ever_improve_a_plan() -> None:
     gained = 0
     for seed in range(12):
@@ -255,21 +281,32 @@ def test_an_early_end_leaves_a_plan_and_a_bound() -> None:
     assert result.seconds < 3.0
 
 
-def test_search_survives_any_stop() -> None:
-    problem = generate("agent", 12, 64, "tight", 1)
+@pytest.mark.parametrize("held", [10**9, 0])
+def test_search_survives_any_stop_however_few_prices_it_holds(held: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(open_nodes, "_MOST_HELD", held)
+    problem = generate("layered", 12, 64, "tight", 4)
     truth = solve(problem, "prices", Params(time_limit=60.0))
     assert truth.status is Status.OPTIMAL
     assert truth.objective is not None
     search = PricedSearch(problem, problem.allowed, None, Clock(math.inf))
     search.bound_root(10)
-    bounds = [search.bound]
+    bounds, shared = [search.bound], False
     while not search.done:
         search.explore(Clock(0.02))
         assert search.bound is not None
+        shared = shared or has_shared_prices(search)
         assert search.bound <= truth.objective
         bounds.append(search.bound)
     assert search.value == truth.objective
     assert bounds == sorted(bounds)  # type: ignore[type-var]
+    assert shared == (held == 0)
+
+
+def has_shared_prices(search: PricedSearch) -> bool:
+    """Whether two open nodes have one object of prices between them."""
+    assert search._open is not None
+    held = [id(node.start) for node in search._open._open]
+    return len(set(held)) < len(held)
 
 
 @pytest.mark.parametrize("family", ["chain", "layered"])

@@ -43,6 +43,9 @@ _WIDTHS, _CLOSE_WIDTHS = ((16,), (128,), (512,), (256, 2000)), (256, 8000)
 _FEWER, _FEW, _FEW_STEPS = 0.6, 750, 4
 """Share of the options left below which a phase goes on to the next before it looks for plans; the options with which
 a beam soon is done, and the steps before it then."""
+_PROMISING, _MORE_PROMISING = {2000: 0.0, 8000: 0.35}, 0.05
+"""By width, the part of the distance to the best plan that a narrower beam must close for a wider one to follow: one
+that solves the node or gives no plan, more; by what it must be more than when one followed in vain."""
 _CLOSE = 0.01
 """Gap up to which it does, and from the third phase on looks further."""
 _SHRUNK = 0.7
@@ -141,7 +144,7 @@ class PricedSearch(BestPlan):
         if keep is not None and not sure and (price.any() or toll.any()):
             price, toll = _better_start(c, keep, price, toll)
         ahead = _WARM_PHASES if price.any() or toll.any() else 0
-        bound = -UNREACHABLE
+        bound, promising = -UNREACHABLE, dict(_PROMISING)
         for phase in range(first, stop):
             if keep is None:
                 return
@@ -159,14 +162,7 @@ class PricedSearch(BestPlan):
             price, toll, split = priced.price, priced.toll, priced.split
             bound = max(bound, int(priced.bound[0]))
             self._raise_marginals(c, keep, priced.marginals[:, 0])
-            left = self._left(c, keep)
-            for i, width in enumerate(self._widths(phase, len(keep), bound)):
-                if phase < stop - 1 and _fewer(left, keep, i > 0) and self._gap(bound) <= _CLOSE:
-                    break
-                bound = max(bound, search_beam(c, priced, 0, keep, width, self, self.clock))
-                if bound >= self.upper or self._late():
-                    break
-                left = self._left(c, keep)
+            bound, left = self._search_beams(c, keep, priced, bound, phase, phase == stop - 1, promising)
             if bound > before:
                 self._tell(min(bound, self.upper))
             if bound >= min(self.upper, UNREACHABLE // 2):
@@ -178,6 +174,40 @@ class PricedSearch(BestPlan):
                 break
         if keep is not None:
             self._root = c, keep, priced, bound
+
+    def _search_beams(
+        self,
+        c: Candidates,
+        keep: Bools,
+        priced: Priced,
+        bound: int,
+        phase: int,
+        last: bool,
+        promising: dict[int, float],
+    ) -> tuple[int, Bools | None]:
+        """The bound and the options left after the beams of a phase, each wider than the one before.
+
+        Parameters
+        ----------
+        promising
+            By width, the part of the distance to the best plan that the beam before must have closed; kept up to date.
+        """
+        left = self._left(c, keep)
+        own, closed = int(priced.bound[0]), 1.0
+        for i, width in enumerate(self._widths(phase, len(keep), bound)):
+            settled = not last and _fewer(left, keep, i > 0) and self._gap(bound) <= _CLOSE
+            if settled or (i and closed < promising[width]):
+                break
+            upper = self.upper
+            found = search_beam(c, priced, 0, keep, width, self, self.clock)
+            bound = max(bound, found)
+            if bound >= self.upper or self._late():
+                break
+            if i and self.upper == upper:
+                promising[width] = closed + _MORE_PROMISING
+            closed = (found - own) / (self.upper - own)
+            left = self._left(c, keep)
+        return bound, left
 
     def _gap(self, bound: int) -> float:
         """(value − bound) / |value|, infinite without a plan."""

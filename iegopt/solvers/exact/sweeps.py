@@ -26,6 +26,8 @@ Ints = npt.NDArray[np.int64]
 
 _BLOCK = 1 << 15
 """Cells of a table over three stages that are worked out at a time: what stays in the cache."""
+_FEW_NODES = 4
+"""Nodes up to which tables over three stages are worked out node by node: minima along few nodes are slow."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -201,6 +203,12 @@ def _least_between(near: Ints, far: Ints) -> Ints:
     a, o, _ = near.shape
     b = far.shape[1]
     B = max(near.shape[2], far.shape[2])
+    if 1 < B <= _FEW_NODES:
+        each = [
+            _least_between(near[:, :, node % near.shape[2], None], far[:, :, node % far.shape[2], None])
+            for node in range(B)
+        ]
+        return np.concatenate(each, axis=2)
     least = np.empty((a, b, B), dtype=np.int64)
     step = max(1, _BLOCK // (o * b * B))
     inner = B == 1 and o > b  # minima are quick along whole blocks of memory: of b or of o
