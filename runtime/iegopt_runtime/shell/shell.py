@@ -15,7 +15,6 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 from iegopt import library
@@ -27,15 +26,12 @@ from iegopt.control.messages import (
     Command,
     Differs,
     Discard,
-    Disconnected,
     Dismiss,
     Event,
     Failed,
     Forget,
-    Heartbeat,
     Introduce,
     MakePlan,
-    Registered,
     Release,
     Reserve,
     Restarted,
@@ -51,12 +47,13 @@ from iegopt.errors import InputError
 from iegopt_runtime.errors import WireError
 from iegopt_runtime.net.address import Address
 from iegopt_runtime.net.connection import Connection, Listener
-from iegopt_runtime.net.frames import Frame, decode, stamped
+from iegopt_runtime.net.frames import Frame
+from iegopt_runtime.shell.callers import Callers
 from iegopt_runtime.shell.clock import ControllerClock
 from iegopt_runtime.shell.feeds import Feeds
 from iegopt_runtime.shell.journal import Journal
-from iegopt_runtime.shell.plan_service import Held, PlanService
-from iegopt_runtime.shell.senders import asked_by_client, event_of_client, event_of_worker
+from iegopt_runtime.shell.plan_service import PlanService
+from iegopt_runtime.shell.senders import event_of_client
 from iegopt_runtime.shell.submissions import Submissions, Verdict
 
 __all__ = ["Shell"]
@@ -92,14 +89,13 @@ class Shell:
     ) -> None:
         self.controller = Controller(policy, library.llm)
         self.feeds = Feeds()
-        self._submissions = Submissions()
-        self._journal, self._plans, self._tell = journal, plans, tell
-        self._listener = Listener(secret, self._serve, lambda reason: tell(f"refused a caller: {reason}"))
+        self.submissions = Submissions()
+        self._journal, self._plans = journal, plans
+        self._callers = Callers(self, plans.check, tell)
+        self._listener = Listener(secret, self._callers.serve, lambda reason: tell(f"refused a caller: {reason}"))
         self._queue: deque[tuple[Event, bytes | None]] = deque()
         self._arrived, self._room = asyncio.Event(), asyncio.Event()
         self._written_to: set[Connection] = set()
-        self._workers: dict[str, tuple[Connection, str, str, str]] = {}
-        self._held: dict[str, tuple[str, Held]] = {}
         self._planning: set[asyncio.Task[None]] = set()
         self._timer: asyncio.TimerHandle | None = None
         self._closed = False
@@ -139,7 +135,7 @@ class Shell:
                 await self._turn()
         except Exception as error:
             self.feeds.end(f"the controller has ended: {error}")
-            self._submissions.end()
+            self.submissions.end()
             raise
         finally:
             await self.close()
@@ -171,7 +167,7 @@ class Shell:
         """Hand in a ``Submitted``; whether it is taken is known when it is handled. Raises as ``say``."""
         event = event_of_client(frame, "here", self.clock())
         assert isinstance(event, Submitted)
-        verdict = self._submissions.expect(event)
+        verdict = self.submissions.expect(event)
         self.put(event)
         return verdict
 
@@ -181,7 +177,7 @@ class Shell:
         self._queue.append((event, body))
         self._arrived.set()
 
-    async def _take(self, event: Event, body: bytes | None = None) -> None:
+    async def take(self, event: Event, body: bytes | None = None) -> None:
         """Hand in what came from a socket, which is read on when there is room for more."""
         self.put(event, body)
         if len(self._queue) >= _MOST_WAITING:
@@ -201,7 +197,7 @@ class Shell:
         for event, commands in self._handled([event for event, _ in events]):
             self._to_feeds(event, commands)
             if isinstance(event, Submitted):
-                self._submissions.handled(event, commands)
+                self.submissions.handled(event, commands)
             for command in commands:
                 self._carry_out(command)
             for watcher in self._watchers:
@@ -249,11 +245,11 @@ class Shell:
 
     def _carry_out(self, command: Command) -> None:
         if isinstance(command, _TO_WORKER):
-            known = self._workers.get(command.worker)
+            known = self._callers.connection(command.worker)
             if known is not None:  # without one it is away, and told everything when it is back
-                self._written_to.add(known[0])
+                self._written_to.add(known)
                 try:
-                    known[0].hold(document(command))
+                    known.hold(document(command))
                 except WireError as error:  # only a start holds what clients bring: more than a frame does
                     assert isinstance(command, Start)
                     about = (command.worker, command.request_id, command.stage, command.attempt)
@@ -272,86 +268,8 @@ class Shell:
         self.put(Ticked(self.clock()))
 
     async def _plan(self, command: MakePlan) -> None:
-        planned = await self._plans.planned(command, dict(self._held.values()), self.clock())
+        planned = await self._plans.planned(command, self._callers.held(), self.clock())
         self.put(replace(planned, at=self.clock()))
-
-    async def _serve(self, connection: Connection) -> None:
-        """One connection, until it ends."""
-        serve = {"worker": self._serve_worker, "client": self._serve_client}.get(connection.purpose)
-        if serve is None:
-            self._tell(f"{connection.name} calls as {connection.purpose!r}: expected worker or client")
-            return
-        try:
-            await serve(connection)
-        except (WireError, InputError) as error:
-            self._tell(f"{connection.purpose} {connection.name} is disconnected: {error}")
-            connection.send({"type": "wrong", "reason": str(error)})
-            await connection.flushed()
-
-    async def _serve_worker(self, connection: Connection) -> None:
-        name, epoch = connection.name, ""
-        try:
-            while bodies := await connection.receive_all():
-                for body in bodies:
-                    at = self.clock()
-                    event = event_of_worker(decode(body), name, at)
-                    if isinstance(event, Registered):
-                        epoch = event.epoch
-                        self._plans.check(event.device, event.role)
-                        self._registered(connection, event)
-                    elif not epoch:
-                        raise InputError(f"worker {name}: {type(event).__name__} came before Registered")
-                    if isinstance(event, (Registered, Heartbeat)) and self._workers[name][2] == "lm":
-                        held = Held(event.kv_free, event.variants, event.weights_free, event.load_times)
-                        self._held[name] = (self._workers[name][1], held)
-                    await self._take(event, stamped(body, at))
-        finally:
-            if self._workers.get(name, (None,))[0] is connection:
-                del self._workers[name]
-                self._held.pop(name, None)
-                self._tell(f"worker {name} is disconnected")
-                self.put(Disconnected(self.clock(), name, epoch))
-
-    def _registered(self, connection: Connection, event: Registered) -> None:
-        """The newest connection of a worker is the one that counts."""
-        before = self._workers.get(event.worker)
-        self._workers[event.worker] = (connection, event.device, event.role, event.epoch)
-        if before is not None and before[0] is not connection:
-            if before[3] != event.epoch:  # two processes, which would take turns at displacing each other for ever
-                before[0].send({"type": "wrong", "reason": f"another process serves {event.worker} now"})
-            before[0].close()
-        self._tell(f"worker {event.worker} serves {event.device} as {event.role}")
-
-    async def _serve_client(self, connection: Connection) -> None:
-        """Submissions, cancellations, and ``Follow {request_id}``, which is answered with all that is said of it."""
-        following: set[asyncio.Task[None]] = set()
-        verdicts: dict[str, Verdict] = {}
-        try:
-            while (frame := await connection.receive()) is not None:
-                asked = asked_by_client(frame, connection.name)
-                if asked is None:
-                    event = event_of_client(frame, connection.name, self.clock())
-                    if isinstance(event, Submitted):
-                        verdict = verdicts[event.request_id] = self._submissions.expect(event)
-                        verdict.add_done_callback(partial(_tell_if_not_taken, connection, event.request_id))
-                    await self._take(event)
-                elif not asked:
-                    connection.send({"type": "State", **self.state()})
-                else:
-                    task = asyncio.create_task(self._tell_client(connection, asked, verdicts.get(asked)))
-                    following.add(task)
-                    task.add_done_callback(following.discard)
-        finally:
-            for task in following:
-                task.cancel()
-
-    async def _tell_client(self, connection: Connection, request_id: str, verdict: Verdict | None) -> None:
-        if verdict is not None and await verdict is not None:
-            return
-        async for message in self.feeds.follow(request_id):
-            connection.send(document(message))
-            if connection.is_slow:
-                await connection.flushed()
 
     def state(self) -> dict[str, Any]:
         """Workers and requests, for ``iegopt`` and for tests."""
@@ -360,8 +278,3 @@ class Shell:
             "workers": {w.id: {"device": w.device, "role": w.role, "usable": w.usable} for w in core.pool.known()},
             "requests": {run.id: "answered" if run.over else "open" for run in core.runs.values()},
         }
-
-
-def _tell_if_not_taken(connection: Connection, request_id: str, verdict: Verdict) -> None:
-    if not verdict.cancelled() and (reason := verdict.result()) is not None:
-        connection.send({"type": "wrong", "request_id": request_id, "reason": reason})
