@@ -24,6 +24,9 @@ __all__ = ["Fault", "forget_old", "lose", "process_ended", "width"]
 Fault = tuple[str, list[Worker]]
 """A cause of ``recovery.LEVELS``, and all workers that went with it."""
 
+_ALONE = ("process", "device")
+"""Faults for which a stage may be the cause."""
+
 _KEPT = 60.0
 """Seconds for which a lost worker is remembered."""
 
@@ -118,8 +121,12 @@ def _stage_lost(core: Core, run: RequestRun, stage: StageRun, worker: Worker, ca
     """The attempt of a stage went with its worker."""
     since = _gone_at(worker)
     why = f"worker {worker.id} is lost ({cause})"
+    stage.losses += cause in _ALONE  # one that ends its worker at once has not always been heard to run
     if stage.state is not State.SCHEDULED:
-        strike(core, run, stage, why, cause, since, counted=False)
+        ends_them = stage.losses > core.policy.max_losses
+        if ends_them:
+            why = f"{why}, as were {stage.losses - 1} others that had it"
+        strike(core, run, stage, why, cause, since, counted=False, permanent=ends_them)
         return
     core.release_slot(run, stage)
     stage.note(core.now, f"{why} before it began")

@@ -27,6 +27,8 @@ class ControlPolicy(Spec):
         Workers lost within so many seconds of one another count as one fault.
     max_retries
         Failures of a stage's own; what a lost worker takes with it is not counted.
+    max_losses
+        Workers, each lost alone while it had a stage, after which that stage may be what ends them, and fails.
     retry_delay
         Seconds before the second retry, twice as many before each further one, up to 64 times; the first is immediate.
     slow_factor, slow_floor
@@ -57,6 +59,7 @@ class ControlPolicy(Spec):
     fault_window: Seconds = 0.5
     block_timeout: Seconds = BLOCK_TIMEOUT
     max_retries: SmallInt = 3
+    max_losses: SmallInt = 10
     retry_delay: Seconds = 0.05
     slow_factor: float = Field(default=3.0, ge=1, le=1e6)
     slow_floor: Seconds = 1.0

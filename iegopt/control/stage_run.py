@@ -72,8 +72,9 @@ class StageRun:
         When it is to have stopped.
     moved
         Bytes of KV cache sent or fetched for it.
-    failures, retries, moves
-        Failures of its own; tries after one, as the table counts them; times it was moved for slowness.
+    failures, losses, retries, moves
+        Failures of its own; workers that were lost alone while they had it; tries after a failure, as the table counts
+        them; times it was moved for slowness.
     emitted, text
         Tokens of a decode that were streamed, over all attempts, and their text.
     sequence
@@ -104,6 +105,7 @@ class StageRun:
     stopping: str | None = None
     stop_by: float = 0.0
     failures: int = 0
+    losses: int = 0
     moved: int = 0
     retries: int = 0
     moves: int = 0

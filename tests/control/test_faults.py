@@ -57,6 +57,18 @@ def recovery(hand: Hand) -> dict[str, Any]:
     return found.document()
 
 
+def test_a_stage_that_ends_every_worker_fails_at_last() -> None:
+    hand = decoding(max_losses=2)
+    for epoch in ("2", "3"):
+        hand.register("gpu-b.lm", epoch=epoch)
+        assert hand.run().ending is None
+    hand.accept("decode")
+    hand.register("gpu-b.lm", epoch="4")
+    answer = hand.answer()
+    assert answer["status"] == "failed"
+    assert answer["reason"] == "stage decode: worker gpu-b.lm is lost (process), as were 2 others that had it"
+
+
 def test_a_transient_error_is_tried_again_on_the_same_worker() -> None:
     hand = decoding()
     hand.fail("decode", "error")

@@ -52,9 +52,9 @@ from .hand import place_of
 from .invariants import Watch
 
 POLICY = ControlPolicy(
-    heartbeat=0.2, lost_after=3, grace=0.15, restart_grace=1.0, fault_window=0.2, max_retries=50, retry_delay=0.01,
-    slow_factor=10.0, slow_floor=1.0, stop_grace=0.5, plan_patience=60.0, max_in_flight=6, keep_copy="L2",
-    preemption={"preemption_overhead": 0.0},
+    heartbeat=0.2, lost_after=3, grace=0.15, restart_grace=1.0, fault_window=0.2, max_retries=50, max_losses=50,
+    retry_delay=0.01, slow_factor=10.0, slow_floor=1.0, stop_grace=0.5, plan_patience=60.0, max_in_flight=6,
+    keep_copy="L2", preemption={"preemption_overhead": 0.0},
 )  # fmt: skip
 RACKS = {
     "gpu-a": ("d0", "r0"),
