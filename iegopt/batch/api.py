@@ -9,7 +9,8 @@ from iegopt.batch.answer import LevelBound, to_plan
 from iegopt.batch.arguments import check_milliseconds, check_type
 from iegopt.batch.build import build_model
 from iegopt.batch.confirm import confirm
-from iegopt.batch.levels import Search
+from iegopt.batch.levels import SMALL, Search
+from iegopt.batch.resume import resumed
 from iegopt.batch.tail import Tail
 from iegopt.batch_plans import BatchPlan
 from iegopt.errors import InputError
@@ -65,11 +66,13 @@ def replan(
     model = build_model(cluster, snapshot, policy)
     # What follows the search takes its time too: the answer and its verification.
     search = Search(model, clock.slice(clock.left - _tail.seconds(model, 0)))
+    if previous is not None and model.N * model.J <= SMALL:  # a larger one takes its places one by one, by the clock
+        search.offer(resumed(model, previous))
     if clock.limit < SHORT * model.N:
         search.begin(_tail.each)
     search.clock = clock.slice(clock.left - _tail.seconds(model, int((search.best.prefill >= 0).sum())))
     search.run()
-    begun = clock.seconds
+    begun = min(clock.seconds, search.clock.limit)
     bounds = {level: LevelBound(value, "lagrangian") for level, value in search.bounds.items()}
     note = _note(search, clock)
     plan = to_plan(

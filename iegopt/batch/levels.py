@@ -33,11 +33,12 @@ from iegopt.batch.improve import hasten, make_room, quicken
 from iegopt.batch.leavings import Leavings
 from iegopt.batch.model import BatchModel
 from iegopt.batch.moving import Moving
-from iegopt.batch.outcome import EPSILON, Outcome, better
+from iegopt.batch.outcome import EPSILON, Outcome, better, worth_more
 from iegopt.batch.packing import Packing
 from iegopt.batch.pinned import most_beside, pinned
 from iegopt.batch.placement import Placement
 from iegopt.batch.reach import Prices
+from iegopt.batch.recreate import recreated, trials
 from iegopt.batch.repair import repaired
 from iegopt.batch.rules.admitted import admit
 from iegopt.batch.rules.scores import RULES
@@ -45,7 +46,7 @@ from iegopt.batch.schedule import evaluate
 from iegopt.batch.scout import Scout
 from iegopt.solvers.clock import Clock
 
-__all__ = ["Search"]
+__all__ = ["SMALL", "Search"]
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -63,6 +64,8 @@ BOUNDING = 0.5
 FEW, STAY = 0.05, 0.02
 """Part of the planned requests that a plan drawn anew may move; and what more of a level's utility it must have where
 it moves more of them."""
+UNTIL = 60
+"""Trials in a row that come to nothing before no more are made."""
 ROUNDS, TRIES = 3, 200
 """Of making room, and requests tried in each."""
 NEAR = 0.98
@@ -135,6 +138,7 @@ class Search:
         self._improve(cost, plain_prices(self.model, self.grid))
         if small and not self._complete() and self._by_rules():
             self._improve(cost, plain_prices(self.model, self.grid))
+        self._recreate(cost, even)
         self._settle(even, cost)
 
     def _pack(self, cost: Floats) -> None:
@@ -178,6 +182,17 @@ class Search:
             if not placed or not self.offer(board.plan.copy()):
                 break
         self._quicken()
+
+    def _recreate(self, cost: Floats, prices: Prices) -> None:
+        """Plan parts of a small queue's plan anew, always alike."""
+        rng, better_at = np.random.default_rng(0), 0
+        for n in range(trials(self.model)):
+            if self.clock.left <= 0.0 or n - better_at > UNTIL or self._complete():
+                break
+            board = recreated(self.scout, self.moving, self.best, cost, prices, rng, self.clock)
+            if worth_more(board.worth, self.outcome.objective) and self.offer(board.plan.copy(), anew=True):
+                self._quicken()
+                better_at = n
 
     def _quicken(self) -> None:
         if self.clock.left > 0.0:

@@ -77,9 +77,10 @@ class Moving:
         spare = (board.slack[takes] / np.maximum(board.grid, 1e-3)).min(axis=1, initial=np.inf)
         # One that decodes nothing, or has most of its time, is worth more to who needs it alone.
         turn = np.lexsort((-spare, -model.instances.other[takes], spare < EASY, np.isinf(board.tau[takes])))
-        return any(self._take(board, r, j, to) for to in takes[turn][:TRIED].tolist())
+        return any(self.take(board, r, j, to) for to in takes[turn][:TRIED].tolist())
 
-    def _take(self, board: Board, r: int, j: int, to: int) -> bool:
+    def take(self, board: Board, r: int, j: int, to: int) -> bool:
+        """Move a running decode from ``j`` to one instance, if that can take it."""
         model, running = self.model, self.model.running
         itl = float(running.itl[r])
         rung = int(board.plan.pace[to]) if np.isfinite(board.tau[to]) else self._rung(itl)

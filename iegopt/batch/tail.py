@@ -1,4 +1,4 @@
-"""What comes after the search, the answer and its verification, and how long it takes: as long as of late."""
+"""What comes after the search's time, its last step, the answer and the verification: it takes as long as of late."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from iegopt.batch.model import BatchModel
 
 __all__ = ["Tail"]
 
-PLACED, WAITING, RUNNING, INSTANCE = 1.2e-4, 6e-5, 5e-5, 5e-5
+PLACED, WAITING, RUNNING, INSTANCE = 1.8e-4, 8e-5, 8e-5, 8e-5
 """Seconds of each, measured on one core of a busy server; only their ratios matter once a plan has been made."""
 MARGIN = 1.15
 """What is kept back for every second expected."""
