@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+from collections.abc import Callable
 from typing import Any
 
 from iegopt.control import ending, planning
@@ -27,6 +28,13 @@ _KINDS: dict[str, type | tuple[type, ...]] = {
     "script": (dict, type(None)), "context": object, "arguments": dict, "k": int,
 }  # fmt: skip
 """What a submission may bring, and as what."""
+_SAMPLING: dict[str, tuple[tuple[type, ...], Callable[[Any], bool], str]] = {
+    "temperature": ((int, float), lambda value: 0 <= value <= 100, "a number from 0 to 100"),
+    "top_k": ((int,), lambda value: value >= 0, "a whole number of at least 0"),
+    "top_p": ((int, float), lambda value: 0 < value <= 1, "a number above 0 and up to 1"),
+    "seed": ((int,), lambda value: True, "a whole number"),
+}
+"""Classes of the values of ``sampling``, whether one is in its range, and in words."""
 _LONGEST_TEXT = 4_000_000
 """Characters, as of a request's prompt."""
 
@@ -123,6 +131,14 @@ def _check_values(inputs: dict[str, Any], source: str) -> None:
     for i, text in enumerate(inputs.get("stop", ())):
         if not isinstance(text, str) or not text:
             raise SpecError(source, f"inputs.stop.{i}", f"{shown(text)}: expected text, not empty")
+    for name, value in inputs.get("sampling", {}).items():
+        if name not in _SAMPLING:
+            guess = nearest(name, _SAMPLING)
+            hint = f"Maybe {guess}?" if guess else f"Known are {', '.join(_SAMPLING)}"
+            raise SpecError(source, f"inputs.sampling.{shown(name)}", f"unknown. {hint}")
+        kinds, is_in_range, words = _SAMPLING[name]
+        if type(value) not in kinds or not is_in_range(value):
+            raise SpecError(source, f"inputs.sampling.{name}", f"{shown(value)}: expected {words}")
     k = inputs.get("k", 1)
     if isinstance(k, bool) or k < 1:
         raise SpecError(source, "inputs.k", f"{shown(k)}: expected a whole number of at least 1")
