@@ -72,7 +72,7 @@ def replan(
         search.begin(_tail.each)
     search.clock = clock.slice(clock.left - _tail.seconds(model, int((search.best.prefill >= 0).sum())))
     search.run()
-    begun = min(clock.seconds, search.clock.limit)
+    begun = clock.seconds
     bounds = {level: LevelBound(value, "lagrangian") for level, value in search.bounds.items()}
     note = _note(search, clock)
     plan = to_plan(

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
 
-from iegopt.batch.blueprint import drawn
 from iegopt.batch.board import Board
 from iegopt.batch.bound import Bound
 from iegopt.batch.bound_rows import Items, classes_of, queued_items, running_items
@@ -24,17 +23,14 @@ from iegopt.batch.construct import (
     set_paces,
 )
 from iegopt.batch.cutting import bounded
-from iegopt.batch.dealing import whole_instances
-from iegopt.batch.denser import denser
 from iegopt.batch.dual import Dual
-from iegopt.batch.first import FirstPlan, first_plan
+from iegopt.batch.first import first_plan
 from iegopt.batch.grid import deadline_grid
 from iegopt.batch.improve import hasten, make_room, quicken
-from iegopt.batch.leavings import Leavings
 from iegopt.batch.model import BatchModel
 from iegopt.batch.moving import Moving
 from iegopt.batch.outcome import EPSILON, Outcome, better, worth_more
-from iegopt.batch.packing import Packing
+from iegopt.batch.packed import packed
 from iegopt.batch.pinned import most_beside, pinned
 from iegopt.batch.placement import Placement
 from iegopt.batch.reach import Prices
@@ -55,8 +51,6 @@ GROUPS = 60
 """Groups of items whose uses the cutting planes tell apart."""
 SMALL = 50_000
 """Requests times instances up to which rules are tried too."""
-PACKING = 0.8
-"""Part of the time for plans after blueprints; the rest is for what they have not come to, and all that follows."""
 LOOKING = 0.2
 """Part of the time left for finding out what is scarce."""
 BOUNDING = 0.5
@@ -72,8 +66,6 @@ NEAR = 0.98
 """Part of all a level asks for with which prices of a smaller cluster would help no more."""
 PARTS = (0.85, 0.7, 0.5, 0.3, 0.1)
 """Of the cluster, for prices where all of it has enough."""
-MISSED = 0.05
-"""Part of what a blueprint places of a level for which its packing finds no room, from which it may be misleading."""
 SCARCE = 0.97
 """Part of a level's utility below which its bound says what is scarce."""
 
@@ -121,7 +113,7 @@ class Search:
         small, scarce = self.model.N * self.model.J <= SMALL, None
         if (self.model.queue.planned_prefill >= 0).any():
             self._keep(self.model.queue.planned_prefill, self.model.queue.planned_decode, even, cost)
-        self._pack(cost)
+        self.offer(packed(self.scout, self.classes, self.queued, self.levels, cost, self.clock), anew=True)
         if small:
             whole, self.clock = self.clock, self.clock.slice(LOOKING * self.clock.left)
             scarce = self._scarcity() if self.classes.size and self.model.N else None
@@ -140,34 +132,6 @@ class Search:
             self._improve(cost, plain_prices(self.model, self.grid))
         self._recreate(cost, even)
         self._settle(even, cost)
-
-    def _pack(self, cost: Floats) -> None:
-        """Fill a board after blueprints, each drawn of what the levels above have left, what time is up for as in a
-        first plan, and offer what comes of it."""
-        whole, self.clock = self.clock, self.clock.slice(PACKING * self.clock.left)
-        board, leavings = Board(self.model), Leavings(self.model)
-        plain = plain_prices(self.model, self.grid)
-        for n, level in enumerate(self.levels, start=1):
-            blueprint = drawn(board, self.classes, self.queued, self.clock)
-            if blueprint is None:
-                break
-            start = board.plan.copy()
-            claims = whole_instances(board, self.scout, blueprint) if n == 1 else {}
-            packing = Packing(board, self.scout, self.classes, blueprint, leavings, claims)
-            prices = replace(plain, wish=packing.wish)
-            set_paces(board, prices)
-            packing.claim(self.clock)
-            left = packing.fill(level, self.clock)
-            turn = order_by_density(self.model, left, cost[left]).tolist()
-            clock = self.clock.slice(self.clock.left / (1 + len(self.levels) - n))
-            fill(board, self.scout, turn, prices, clock)
-            if packing.missed > MISSED:
-                filled, board = board, denser(board, self.scout, start, level, cost, plain, clock)
-                leavings = leavings if board is filled else Leavings.of(self.model, board.plan)
-        if self.clock.left <= 0.0:
-            FirstPlan(board, self.scout).fill(cost, whole)
-        self.clock = whole
-        self.offer(board.plan.copy(), anew=True)
 
     def _improve(self, cost: Floats, prices: Prices) -> None:
         """Make room for what is not placed, as long as that places more; then decode faster where that is free."""

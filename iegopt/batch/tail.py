@@ -1,4 +1,4 @@
-"""What comes after the search's time, its last step, the answer and the verification: it takes as long as of late."""
+"""What comes after the search, the answer and its verification, and how long it takes: as long as of late."""
 
 from __future__ import annotations
 

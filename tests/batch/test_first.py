@@ -9,7 +9,9 @@ from iegopt.batch.board import Board
 from iegopt.batch.construct import cost_at, even_prices
 from iegopt.batch.first import FirstPlan, first_plan
 from iegopt.batch.grid import deadline_grid
+from iegopt.batch.levels import Search
 from iegopt.batch.model import BatchModel
+from iegopt.batch.outcome import worth_more
 from iegopt.batch.placement import Placement
 from iegopt.batch.schedule import evaluate
 from iegopt.batch.scout import Scout
@@ -80,3 +82,12 @@ def test_the_tail_is_as_long_as_of_late() -> None:
     for _ in range(20):
         tail.learn(model, 50, 0.1 * usual)
     assert 0.1 * usual < tail.seconds(model, 50) < 0.13 * usual
+
+
+def test_the_search_never_loses_its_first_plan() -> None:
+    for seed in range(12):
+        search = Search(random_case(seed, "small").model, Clock(60.0))
+        search.begin(0.0)
+        begun = search.outcome.objective
+        search.run()
+        assert not worth_more(begun, search.outcome.objective), seed
