@@ -69,21 +69,26 @@ def account(answer: dict[str, Any]) -> list[RenderableType]:
 
 
 def _stages(answer: dict[str, Any]) -> Table:
-    table = Table(box=None, pad_edge=False, title="Planned and measured", title_justify="left")
-    for name, justify in (("stage", "left"), ("device", "left"), ("planned", "right"), ("measured", "right")):
-        table.add_column(name, justify="right" if justify == "right" else "left")
-    for name in ("ratio", "KV moved", "tokens made + had"):
+    title = "Planned and measured; tokens of KV that were made, and had already"
+    table = Table(box=None, padding=(0, 1, 0, 0), title=title, title_justify="left")
+    for name in ("stage", "device"):
+        table.add_column(name, overflow="fold")
+    for name in ("planned", "measured", "ratio", "KV moved", "made + had", "tries"):
         table.add_column(name, justify="right")
-    table.add_column("attempts", justify="right")
-    table.add_column("state")
+    table.add_column("ended", no_wrap=True)
     for name, stage in answer["stages"].items():
         planned, ran = stage["planned"], stage["ran"]
-        ratio = f"{ran / planned:.2g} ×" if planned and ran else ""
+        ratio = _ratio(ran / planned) if planned and ran else ""
+        ended = "" if stage["state"] == "COMPLETED" else stage["state"]
         table.add_row(
             name, stage["device"] or "", seconds(planned) if planned is not None else "", seconds(ran), ratio,
-            data(stage["moved"]) if stage["moved"] else "", _computed(stage), str(stage["attempts"]), stage["state"],
+            data(stage["moved"]) if stage["moved"] else "", _computed(stage), str(stage["attempts"]), ended,
         )  # fmt: skip
     return table
+
+
+def _ratio(value: float) -> str:
+    return f"{value:,.0f} ×" if value >= 10 else f"{value:.2g} ×"
 
 
 def _computed(stage: dict[str, Any]) -> str:
