@@ -31,6 +31,10 @@ from iegopt.spec.stage import StageKind
 
 __all__ = ["STATUSES", "refusal", "write_answer"]
 
+USAGE = (
+    "tokens", "prefilled", "reused", "generated", "tool_calls", "rounds", "compute_time", "preemptions", "plans",
+)  # fmt: skip
+"""What is counted of a request; of one that is not begun, it is all 0."""
 STATUSES = ("complete", "partial", "failed", "cancelled", "refused")
 
 
@@ -70,7 +74,7 @@ def refusal(request_id: str, reason: str) -> dict[str, Any]:
     """The answer to a request that is not begun."""
     return {
         "request_id": request_id, "status": "refused", "reason": reason, "limit": None, "text": "", "tokens": [],
-        "decision": None, "stages": {}, "recoveries": [], "usage": {}, "seconds": 0.0,
+        "decision": None, "stages": {}, "recoveries": [], "usage": dict.fromkeys(USAGE, 0), "seconds": 0.0,
     }  # fmt: skip
 
 

@@ -109,7 +109,7 @@ def _recoveries(answer: dict[str, Any]) -> Table:
 
 def _summary(answer: dict[str, Any]) -> str:
     usage = answer["usage"]
-    if not usage:
+    if not answer["stages"]:
         return f"{answer['status']}: {answer['reason']}"
     status = answer["status"] + (f" ({answer['reason']})" if answer["reason"] else "")
     return (

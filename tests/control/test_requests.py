@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from iegopt.control.answer import USAGE
 from iegopt.control.messages import (
     Acknowledged,
     Answer,
@@ -112,6 +113,7 @@ def test_a_request_that_cannot_be_run_is_refused_with_the_reason(
     hand.submit("r", request_, **inputs)
     answer = hand.answer()
     assert answer["status"] == "refused"
+    assert set(answer["usage"].values()) == {0}
     assert answer["reason"].startswith(said) or said in answer["reason"], answer["reason"]
     assert hand.controller.core.runs == {}
 
@@ -333,6 +335,7 @@ def test_the_answer_holds_the_plan_against_what_happened() -> None:
     assert (stage["began"], stage["ended"], stage["ran"], stage["planned"]) == (1.0, 1.5, 0.5, 0.1)
     assert (stage["attempts"], stage["device"], stage["state"]) == (1, "host", "COMPLETED")
     assert hand.answer()["usage"]["tokens"] == 4 + 3
+    assert tuple(hand.answer()["usage"]) == USAGE
 
 
 def test_a_story_tells_what_befell() -> None:
