@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from iegopt.solvers.clock import Clock, pressure
 from iegopt.solvers.exact.neighbourhood import Neighbourhoods
-from iegopt.solvers.exact.pair_search import PairSearch, dense_reason, get_on, pairs_seconds
+from iegopt.solvers.exact.pair_search import PairSearch, dense_reason, few_edges, get_on, pairs_seconds
 from iegopt.solvers.run import Run
 from iegopt.solvers.search.local import improve
 from iegopt.solvers.search.tabu import TabuSearch, tabu_reason
@@ -28,7 +28,7 @@ _HOPELESS = 0.1
 """Gap after the root from which branch and bound is not expected to close it."""
 _STALLED, _MOVED, _STALLED_OPTIONS = 0.2, 0.5, 400
 """Part of the whole time after which prices have stalled, where the gap is still more than this part of what it was;
-and the options up to which that asks for an engine."""
+and the options up to which that asks for an engine. Where edges are many it finds no more, in half a gigabyte."""
 _PLANLESS_SHARE = 0.3
 """Share of the time left after which an engine is asked where there is still no plan."""
 
@@ -111,7 +111,8 @@ class Turns:
         else:
             self._search(clock.slice(_TURN))
         without_plan = clock.slice(_PLANLESS_SHARE * clock.left)
-        watched = not self.stalled and int(run.problem.allowed.sum()) <= _STALLED_OPTIONS
+        small = int(run.problem.allowed.sum()) <= _STALLED_OPTIONS
+        watched = small and not self.stalled and few_edges(run.problem)
         open_, since = run.gap, clock.seconds
         while not run.closed and clock.left > 0:
             if run.gap < _MOVED * open_:

@@ -16,6 +16,8 @@ from iegopt.solvers.api import solve
 from iegopt.solvers.brute import Brute
 from iegopt.solvers.clock import Clock
 from iegopt.solvers.evaluate import feasible, objective
+from iegopt.solvers.exact import pricing
+from iegopt.solvers.exact.candidates import above_any_plan, candidates
 from iegopt.solvers.exact.pair_search import PairSearch, dense_reason, unpaired
 from iegopt.solvers.exact.pair_trees import heaviest_trees, root_costs
 from iegopt.solvers.result import Params, Status
@@ -129,3 +131,28 @@ def test_pairs_are_laid_out_only_where_there_is_time(
     assert dense_reason(problem, problem.allowed) is None
     result = solve(problem, "auto", Params(time_limit=2.0))
     assert ("partial plans by pairs" in result.note) is searched
+
+
+def test_steps_of_prices_are_not_taken_again_where_splits_are_most(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Splits lower a bound before they raise it: a rule to take every step again changes nothing here."""
+    problem = ctap.load(shared_dir() / "data" / "ctap_elloumi" / "tassc2005Aa.dat")
+    usual = bound_by_steps(problem)
+    monkeypatch.setattr(pricing, "_FALL", -1.0)
+    assert bound_by_steps(problem) == usual
+
+
+def bound_by_steps(problem: Problem) -> int:
+    c = candidates(problem, problem.allowed)
+    assert len(c.reduction.dropped) >= 2 * c.V
+    keep, price = np.ones((len(c.option), 1), dtype=np.bool_), np.zeros((len(c.capacity), 1))
+    steps = pricing.Pricing(c, keep, price, pricing.no_split(c, 1))
+    upper = above_any_plan(problem, problem.allowed)
+    return int(steps.run(lambda: upper, 12, 1.0, lambda _: None, lambda _: False).bound[0])
+
+
+def test_engines_are_not_asked_about_dense_graphs_whose_bound_stands_still() -> None:
+    problem = ctap.load(shared_dir() / "data" / "ctap_elloumi" / "tassc2005Da.dat")
+    result = solve(problem, "auto", Params(time_limit=3.0))
+    assert result.status is Status.FEASIBLE
+    assert "nodes under prices" in result.note
+    assert "cpsat" not in result.note

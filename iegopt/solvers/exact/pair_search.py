@@ -35,7 +35,7 @@ from iegopt.solvers.exact.pair_trees import LEAST_OPEN, heaviest_trees, root_cos
 from iegopt.solvers.result import Report, unheard
 from iegopt.solvers.search.tables import untabled
 
-__all__ = ["PairSearch", "dense_reason", "get_on", "pairs_seconds", "unpaired"]
+__all__ = ["PairSearch", "dense_reason", "few_edges", "get_on", "pairs_seconds", "unpaired"]
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
@@ -59,11 +59,16 @@ _FARTHEST = _FAR >> 5
 """What it counts in a tree, so that the sum over all stages does."""
 
 
+def few_edges(problem: Problem) -> bool:
+    """Whether a spanning forest sees much of the costs."""
+    return problem.E < _EDGES_PER_STAGE * problem.V
+
+
 def unpaired(problem: Problem, mask: Bools) -> str | None:
     """Why the options of a mask (O,) are not searched by pairs; only what ``untabled`` passes may be asked about."""
     if (problem.topology.width > 1).any():
         return "gangs"
-    if problem.E < _EDGES_PER_STAGE * problem.V:
+    if few_edges(problem):
         return "few edges"
     if above_any_plan(problem, mask) >= _FAR // 8:
         return "costs too large"

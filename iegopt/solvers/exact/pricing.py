@@ -44,6 +44,9 @@ _DEFLECTION = 0.5
 _FALL, _CUT = 0.1, 0.3
 """Fall of the bound, in parts of the distance to the best known plan, from which a step was too long and is taken again
 from the best prices, and by what it is shorter then: a gap of the integers makes Polyak's step too long."""
+_SPLIT_MOST = 2
+"""Split edges per stage from which the splits, which lower a bound before they raise it, are what counts: the steps of
+prices beside them are not taken again."""
 _SETTLED, _SLIGHT = 3, 0.02
 """Steps that together gain less than this part of the distance to the best known plan where prices have settled."""
 _GAIN = 1e-5
@@ -116,6 +119,7 @@ class Pricing:
         self._weight = np.stack([node_weights(candidates, keep[:, b], strengthened) for b in range(self.B)], axis=-1)
         self._starts = np.array([part.start for part in candidates.of])
         self._stage = np.repeat(np.arange(candidates.V), [part.stop - part.start for part in candidates.of])
+        self._split_most = len(self.split) >= _SPLIT_MOST * candidates.V
         self._links: tuple[Link | None, ...] = ()
         self._shifted: Ints | None = None
 
@@ -176,7 +180,7 @@ class Pricing:
             self.toll, pressure = rows.padded(self.toll), rows.padded(pressure)
             at_best = at_best[0], rows.padded(at_best[1]), at_best[2]
             steepest = np.where(gain, excess, steepest[0]), np.where(gain, late, rows.padded(steepest[1]))
-            fell = best - bound > _FALL * (upper() - best.astype(np.float64))
+            fell = (best - bound > _FALL * (upper() - best.astype(np.float64))) & (not self._split_most)
             self.price, self.toll = np.where(fell, at_best[0], self.price), np.where(fell, at_best[1], self.toll)
             excess, late = np.where(fell, steepest[0], excess), np.where(fell, steepest[1], late)
             pace = np.where(fell, pace * _CUT, np.where(stall >= _PATIENCE, pace * _SHRINK, pace))
