@@ -1,7 +1,8 @@
 """What a short deadline leaves of a queue's utility, and whether it is kept; ``benchmarks/replan.py`` has the rest.
 
-    python benchmarks/replan_short.py                           # all; benchmarks/results/replan_short.json
-    python benchmarks/replan_short.py --print --size 4000x16    # one, told alone
+    python benchmarks/replan_short.py                        # all; benchmarks/results/replan_short.json
+    python benchmarks/replan_short.py --rows rows.json       # may be cut, and goes on there with what is missing
+    python benchmarks/replan_short.py --size 4000x16         # one, told alone
 
 Every queue is planned once without a deadline, then three times by each; the median counts. A share is of the utility
 of all priorities together, and of the first alone.
@@ -12,12 +13,14 @@ from __future__ import annotations
 import argparse
 import sys
 import time
+from functools import lru_cache
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+from benchmarks.pieces import Rows
 from benchmarks.queues import Case, generated
 from benchmarks.record import record
 from iegopt.batch.api import replan
@@ -35,35 +38,45 @@ Row = dict[str, Any]
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--print", action="store_true", help="record nothing")
-    parser.add_argument("--size", help="one of them, as 1000x256")
+    parser.add_argument("--size", choices=["x".join(map(str, size)) for size in SIZES], help="one alone, not recorded")
+    parser.add_argument("--rows", type=Path, help="rows of an earlier piece, not measured again, and added to")
     arguments = parser.parse_args()
-    wanted = [size for size in SIZES if arguments.size in (None, "x".join(map(str, size)))]
-    rows = [row for size in wanted for row in measured(*size)]
-    if not arguments.print:
-        told = {f"{row['queue']}_at_{row['deadline']:g}s": row["share"] for row in rows}
-        most = max(row["seconds"] - row["deadline"] for row in rows)
-        record("replan_short", {**told, "most_seconds_late": round(max(0.0, most), 3), "rows": rows})
+    rows, found = Rows(arguments.rows), []
+    for requests, instances in SIZES:
+        size = f"{requests}x{instances}"
+        if arguments.size not in (None, size):
+            continue
+        full = rows.get(f"{size}, ample", ample, requests, instances)
+        found += [
+            rows.get(f"{size}, {deadline:g} s", measured, requests, instances, deadline, full) for deadline in DEADLINES
+        ]
+    if arguments.size is None:
+        told = {f"{row['queue']}_at_{row['deadline']:g}s": row["share"] for row in found}
+        late = max((row["seconds"] - row["deadline"] for row in found if row["deadline"] >= 1.0), default=0.0)
+        record("replan_short", {**told, "most_late_of_1_s_and_3_s": round(max(0.0, late), 3), "rows": found})
     return 0
 
 
-def measured(requests: int, instances: int) -> list[Row]:
-    """A row for each deadline."""
-    case, found = generated(requests, instances, LOAD, 0), []
-    full = _plan(case, AMPLE)[0]
-    for deadline in DEADLINES:
-        tries = [_plan(case, deadline) for _ in range(REPEATS)]
-        row = {
-            "queue": f"{requests}x{instances}", "deadline": deadline,
-            "seconds": round(median(seconds for _, seconds in tries), 3),
-            "share": round(median(_utility(plan) for plan, _ in tries) / _utility(full), 4),
-            "share_of_the_first": round(median(_first(plan) for plan, _ in tries) / _first(full), 4),
-            "placed": int(median(sum(d.status == "placed" for d in plan.queue) for plan, _ in tries)),
-            "placed_in_full": sum(d.status == "placed" for d in full.queue),
-        }  # fmt: skip
-        print(" ".join(f"{name} {value}" for name, value in row.items()), flush=True)
-        found.append(row)
-    return found
+@lru_cache(maxsize=1)
+def case_of(requests: int, instances: int) -> Case:
+    return generated(requests, instances, LOAD, 0)
+
+
+def ample(requests: int, instances: int) -> Row:
+    plan, seconds = _plan(case_of(requests, instances), AMPLE)
+    return {"queue": f"{requests}x{instances}", "seconds": round(seconds, 3), **_told(plan)}
+
+
+def measured(requests: int, instances: int, deadline: float, full: Row) -> Row:
+    tries = [_plan(case_of(requests, instances), deadline) for _ in range(REPEATS)]
+    told = [_told(plan) for plan, _ in tries]
+    middle = {name: median(one[name] for one in told) for name in ("utility", "first", "placed")}
+    return {
+        "queue": f"{requests}x{instances}", "deadline": deadline, "seconds": round(median(s for _, s in tries), 3),
+        "share": round(middle["utility"] / full["utility"], 4),
+        "share_of_the_first": round(middle["first"] / full["first"], 4),
+        "placed": int(middle["placed"]), "placed_in_full": full["placed"],
+    }  # fmt: skip
 
 
 def _plan(case: Case, seconds: float) -> tuple[BatchPlan, float]:
@@ -72,12 +85,9 @@ def _plan(case: Case, seconds: float) -> tuple[BatchPlan, float]:
     return plan, time.perf_counter() - begun
 
 
-def _utility(plan: BatchPlan) -> float:
-    return sum(level.objective for level in plan.levels)
-
-
-def _first(plan: BatchPlan) -> float:
-    return plan.levels[0].objective
+def _told(plan: BatchPlan) -> Row:
+    placed = sum(decision.status == "placed" for decision in plan.queue)
+    return {"utility": sum(v.objective for v in plan.levels), "first": plan.levels[0].objective, "placed": placed}
 
 
 if __name__ == "__main__":

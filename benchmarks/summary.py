@@ -185,6 +185,15 @@ def _replan(document: Document) -> str:
     )
 
 
+def _replan_short(document: Document) -> str:
+    told = [
+        f"{row['queue']} at {row['deadline']:g} s: {100 * row['share']:.0f} % "
+        f"({100 * row['share_of_the_first']:.0f} %), {row['seconds']:.2f} s"
+        for row in document["rows"]
+    ]
+    return f"utility of that without a deadline (of the first priority), and seconds: {'; '.join(told)}"
+
+
 def _runtime_overhead(document: Document) -> str:
     def told(takes: str) -> str:
         ways = document[takes]
@@ -227,6 +236,7 @@ SENTENCES: dict[str, Callable[[Document], str]] = {
     "makespan": _makespan,
     "recovery": _recovery,
     "replan": _replan,
+    "replan_short": _replan_short,
     "import_time": _import_time,
     "runtime_overhead": _runtime_overhead,
     "kv_transfer": _kv_transfer,
