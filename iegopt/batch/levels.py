@@ -25,6 +25,7 @@ from iegopt.batch.construct import (
 from iegopt.batch.cutting import bounded
 from iegopt.batch.dual import Dual
 from iegopt.batch.first import first_plan
+from iegopt.batch.fitting import Fitting
 from iegopt.batch.grid import deadline_grid
 from iegopt.batch.improve import hasten, make_room, quicken
 from iegopt.batch.model import BatchModel
@@ -62,6 +63,8 @@ UNTIL = 60
 """Trials in a row that come to nothing before no more are made."""
 ROUNDS, TRIES = 3, 200
 """Of making room, and requests tried in each."""
+LOOKED_AT = 10_000
+"""Requests that are left of a level times instances up to which each is looked at on each."""
 NEAR = 0.98
 """Part of all a level asks for with which prices of a smaller cluster would help no more."""
 PARTS = (0.85, 0.7, 0.5, 0.3, 0.1)
@@ -95,7 +98,8 @@ class Search:
         self.levels = self.outcome.levels.tolist()
         self.classes = classes_of(self.model)
         self.queued, self.running = queued_items(self.model, self.classes), running_items(self.model, self.classes)
-        self.possible = self._possible()
+        self.possible, self.fitting = self._possible(), Fitting(self.model, self.scout)
+        self.asked = np.flatnonzero(self.possible)
         self.full = {level: self._full(level) for level in self.levels}
 
     def begin(self, each: float) -> None:
@@ -216,6 +220,7 @@ class Search:
     def _bound(self, at: int, scarce: tuple[Dual, Bound] | None) -> None:
         """Bound a level, the levels above it as the best plan has them; plan again where its prices say more."""
         level = self.levels[at]
+        self._rule_out(at)
         have = float(self.outcome.objective[at])
         self.bounds[level] = self.full[level]
         if have >= self.full[level] - EPSILON * max(1.0, self.full[level]) or self.clock.left <= 0.0:
@@ -238,6 +243,16 @@ class Search:
             bound = bounded(dual, 0.0, self.clock)
         if self.clock.left > 0.0 and (scarce is None or dual.level != scarce[0].level):
             self._priced(dual, bound)
+
+    def _rule_out(self, at: int) -> None:
+        """Ask no more for what is left of a small level and fits nowhere beside what stays."""
+        queue, level = self.model.queue, self.levels[at]
+        held = np.flatnonzero((queue.priority == level) & (self.best.prefill < 0) & self.possible)
+        if not len(held) or len(held) * self.model.J > LOOKED_AT:
+            return
+        stays = pinned(self.model, level, [h for h, kept in self._above(at).items() if kept is None])
+        self.possible[held[~self.fitting.some(held, stays)]] = False
+        self.full[level] = self._full(level)
 
     def offer(self, plan: Placement, *, anew: bool = False) -> bool:
         """Take a plan if it is better; one that is made anew and moves many only if it is much better."""
@@ -265,8 +280,7 @@ class Search:
         rows = dual.items
         mine = np.flatnonzero(~rows.running)
         least = dual.at(bound.prices).least[mine]
-        asked = np.flatnonzero(self.model.queue.priority <= dual.level)
-        cost[asked] = least
+        cost[self.asked] = least
         self._construct(board, prices, cost)
 
     def _above(self, at: int) -> dict[int, float | None]:
@@ -279,7 +293,7 @@ class Search:
     def _dual(self, at: int, above: dict[int, float | None], part: float = 1.0) -> Dual:
         """The dual of a level."""
         model, level = self.model, self.levels[at]
-        rows = np.flatnonzero(model.queue.priority <= level)
+        self.asked = rows = np.flatnonzero((model.queue.priority <= level) & self.possible)
         items = Items.joined([self.queued.take(rows), self.running])
         stays = pinned(model, level, [h for h, kept in above.items() if kept is None])
         free = np.minimum(self.classes.most_share, most_beside(model, self.classes, stays))
