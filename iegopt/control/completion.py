@@ -31,6 +31,7 @@ def finished(core: Core, event: Finished) -> None:
     run, stage = found
     graph = run.graph
     has_run(core, run, stage)
+    stage.measured(event.seconds, core.now)
     try:
         result = read_result(stage.kind, event.result, f"result of {stage.id} from {event.worker}")
         _check(run, stage, result)

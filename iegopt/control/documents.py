@@ -170,6 +170,13 @@ def _number(value: Any, source: str, where: str) -> float:
     return float(value)
 
 
+def _duration(value: Any, source: str, where: str) -> float:
+    seconds = _number(value, source, where)
+    if seconds < 0:
+        raise SpecError(source, where, f"{seconds:g}: expected at least 0")
+    return seconds
+
+
 _SCALARS: dict[type, Reader] = {
     str: _text,
     int: _whole,
@@ -195,11 +202,7 @@ def _mapping(value: Any, source: str, where: str) -> dict[str, Any]:
 def _times(value: Any, source: str, where: str) -> dict[str, float]:
     if not isinstance(value, dict):
         raise SpecError(source, where, f"{shown(value)}: expected a mapping")
-    times = {_text(key, source, where): _number(entry, source, f"{where}.{key}") for key, entry in value.items()}
-    below = next((key for key, seconds in times.items() if seconds < 0), None)
-    if below is not None:
-        raise SpecError(source, f"{where}.{below}", f"{times[below]:g}: expected at least 0")
-    return times
+    return {_text(key, source, where): _duration(entry, source, f"{where}.{key}") for key, entry in value.items()}
 
 
 def _attempt(value: Any, source: str, where: str) -> AttemptKey:
@@ -242,6 +245,7 @@ _READERS: dict[str, Reader] = {
     "float": _number,
     "bool": _flag,
     "int | None": _or_none(_natural),
+    "float | None": _or_none(_duration),
     "dict[str, Any]": _mapping,
     "dict[str, float]": _times,
     "dict[str, Any] | None": _or_none(_mapping),

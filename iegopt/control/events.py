@@ -213,9 +213,11 @@ class Progress(OfAttempt):
 
 @dataclass(frozen=True, slots=True)
 class Finished(OfAttempt):
-    """``result`` by kind, as ``iegopt.control.results`` reads it."""
+    """``result`` by kind, as ``iegopt.control.results`` reads it. ``seconds``: those that the attempt ran on its
+    worker, without its waits; every last message about an attempt has them."""
 
     result: dict[str, Any]
+    seconds: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,6 +227,7 @@ class Failed(OfAttempt):
     cause: str
     message: str
     transient: bool
+    seconds: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,6 +235,7 @@ class Preempted(OfAttempt):
     """Stopped between two tokens; ``kv`` ``{"id", "tokens", "bytes", "copies"}`` as in a result, ``None`` without."""
 
     kv: dict[str, Any] | None
+    seconds: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,6 +28,7 @@ def failed(core: Core, event: Failed) -> None:
     """A worker reports that a stage has failed."""
     found = core.attempt(event, event.worker)
     if found is not None:
+        found[1].measured(event.seconds, core.now)
         fails(core, *found, event.cause, event.message, transient=event.transient)
 
 

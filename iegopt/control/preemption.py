@@ -101,6 +101,7 @@ def preempted(core: Core, event: Preempted) -> None:
     run, stage = found
     how, worker = stage.stopping, event.worker
     stage.runs(core.now)
+    stage.measured(event.seconds, core.now)
     stage.step(State.PREEMPTED, core.now, how or "")
     _keep_kv(core, run, stage, event)
     core.release_slot(run, stage)

@@ -160,6 +160,17 @@ class StageRun:
         if self.state in (State.SCHEDULED, State.BLOCKED):
             self.step(State.RUNNING, at)
 
+    def measured(self, seconds: float | None, at: float) -> None:
+        """What its worker says that the attempt ran, now that it has ended. Here a beginning is heard of late, that of
+        a short stage with its end; more than the time since the stage was ready is not believed."""
+        if seconds is None:
+            return
+        if self.runs_since is not None:
+            self.runs_since = at
+        ran = min(seconds, at - self.ready_at)
+        self.ran = self.ran_before + ran
+        self.began = at - ran if self.began is None else min(self.began, at - ran)
+
     def run_time(self, at: float) -> float:
         """Seconds that it ran, up to now."""
         return self.ran + (at - self.runs_since if self.runs_since is not None else 0.0)

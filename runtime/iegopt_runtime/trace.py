@@ -55,16 +55,15 @@ class Trace:
                 self._mark(f"answer: {command.answer['status']}", event.at, row, {"reason": command.answer["reason"]})
 
     def _ended(self, event: messages.Finished | messages.Failed | messages.Preempted) -> None:
-        begun = self._open.pop(_key(event), None)
-        if begun is None:
-            return
+        begun, row = self._open.pop(_key(event), (event.at, self._row("workers", event.worker)))
+        begun = min(begun, event.at - (event.seconds or 0.0))  # short ones are accepted without a word, others late
         details: dict[str, Any] = {
             "request": event.request_id, "attempt": event.attempt, "tokens": self._tokens.pop(_key(event), 0),
             "ended": type(event).__name__,
         }  # fmt: skip
         if isinstance(event, messages.Failed):
             details |= {"cause": event.cause, "message": event.message}
-        self._slice(event.stage, begun[0], event.at, begun[1], details)
+        self._slice(event.stage, begun, event.at, row, details)
 
     def _lost(self, event: messages.Accepted) -> None:
         """Earlier attempts of a stage that begins anew ended without a word, with their worker."""

@@ -40,6 +40,7 @@ BY_ANNOTATION: dict[str, Any] = {
     "float": st.floats(allow_nan=False, allow_infinity=False),
     "bool": st.booleans(),
     "int | None": st.none() | NATURAL,
+    "float | None": st.none() | st.floats(0, allow_infinity=False),
     "dict[str, Any]": MAPPING,
     "dict[str, float]": st.dictionaries(st.text(max_size=5), st.floats(0, allow_infinity=False), max_size=3),
     "dict[str, Any] | None": st.none() | MAPPING,

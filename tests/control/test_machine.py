@@ -117,7 +117,9 @@ class Faults(RuleBasedStateMachine):
         if live and self.world.up:
             run, stage = live[int(place * (len(live) - 1))]
             assert stage.worker is not None
-            self.world.give(Finished(self.world.now, stage.worker, run.id, stage.id, stage.attempt, result))
+            self.world.give(
+                Finished(self.world.now, stage.worker, run.id, stage.id, stage.attempt, result, place * 9.0)
+            )
 
     @rule()
     def acknowledge(self) -> None:

@@ -73,3 +73,18 @@ def test_the_time_in_running_is_measured_without_the_time_blocked() -> None:
     assert stage.run_time(11.0) == 3.0
     stage.step(State.COMPLETED, 12.0)
     assert (stage.ran, stage.began, stage.ended) == (4.0, 1.0, 12.0)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "ran", "began"),
+    [(None, 0.0, 9.0), (0.5, 0.5, 8.5), (100.0, 4.0, 5.0)],
+    ids=["not told", "told", "more than can be"],
+)
+def test_the_time_that_a_worker_measured_counts(seconds: float | None, ran: float, began: float) -> None:
+    stage = StageRun("s", StageKind.DECODE)
+    stage.step(State.READY, 5.0)
+    stage.step(State.SCHEDULED, 5.0)
+    stage.step(State.RUNNING, 9.0)  # heard of with its end
+    stage.measured(seconds, 9.0)
+    stage.step(State.COMPLETED, 9.0)
+    assert (stage.ran, stage.began, stage.run_time(20.0)) == (ran, began, ran)

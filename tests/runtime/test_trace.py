@@ -34,3 +34,13 @@ def test_what_an_attempt_said_last_counts() -> None:
         Accepted(1.6, "w", "r", "tool", 2),
     )
     assert (failed["dur"], failed["args"]["cause"], failed["args"]["message"]) == (5e5, "timeout", "too long")
+
+
+def test_a_short_attempt_is_shown_for_the_seconds_that_its_worker_measured() -> None:
+    unheard, late = slices(
+        Finished(2.0, "w", "r", "prefill", 1, {}, 0.25),
+        Accepted(2.9, "w", "r", "decode", 1),
+        Finished(3.0, "w", "r", "decode", 1, {}, 0.5),
+    )
+    assert (unheard["name"], unheard["ts"], unheard["dur"]) == ("prefill", 0.0, 0.25e6)
+    assert (late["name"], late["ts"], late["dur"]) == ("decode", 0.75e6, 0.5e6)

@@ -9,9 +9,11 @@ from typing import Any
 
 import pytest
 
+from iegopt.control.messages import AttemptKey
 from iegopt_runtime.errors import Refused, RuntimeFault
 from iegopt_runtime.net.address import Address
 from iegopt_runtime.net.connection import Connection, Listener
+from iegopt_runtime.workers.attempts import RunningAttempt
 from iegopt_runtime.workers.executor import Attempt, Document, WorkerState
 from iegopt_runtime.workers.plain import PlainExecutor
 from iegopt_runtime.workers.worker import Identity, Worker
@@ -72,6 +74,17 @@ def served(
             await asyncio.gather(working, return_exceptions=True)
 
     asyncio.run(run())
+
+
+def test_seconds_that_an_attempt_ran_are_told_without_its_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = iter([10.0, 12.0, 15.0, 16.0])
+    monkeypatch.setattr("iegopt_runtime.workers.attempts.time.monotonic", lambda: next(clock))
+    said: list[dict[str, Any]] = []
+    attempt = RunningAttempt(AttemptKey("r", "decode", 1), "w", said.append)
+    attempt.waiting("kv")
+    attempt.resumed()
+    assert attempt.last("Finished", result={})["seconds"] == 3.0
+    assert [frame["type"] for frame in said] == ["Waiting", "Resumed"]
 
 
 async def heard(connection: Connection, kind: str) -> dict[str, Any]:

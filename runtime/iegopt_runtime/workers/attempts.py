@@ -7,6 +7,7 @@ misses nothing. Tokens streamed are kept likewise, so that a controller that com
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -26,6 +27,9 @@ class RunningAttempt:
     stop_wanted: asyncio.Event = field(default_factory=asyncio.Event)
     task: asyncio.Task[Frame] | None = None
     _resource: str | None = None
+    _since: float = field(default_factory=lambda: time.monotonic())
+    _waited: float = 0.0
+    _waits_since: float | None = None
     _offset: int = 0
     _tokens: list[int] = field(default_factory=list)
     _text: str = ""
@@ -56,12 +60,22 @@ class RunningAttempt:
         self._text += text
         self.send(self.frame("Progress", offset=offset, tokens=tokens, text=text))
 
+    def last(self, kind: str, **fields: object) -> Frame:
+        """The message that it has ended: with the seconds that it ran, waits left out."""
+        now = time.monotonic()
+        waits = self._waited + (now - self._waits_since if self._waits_since is not None else 0.0)
+        return self.frame(kind, seconds=max(0.0, now - self._since - waits), **fields)
+
     def waiting(self, resource: str) -> None:
         self._resource = resource
+        self._waits_since = self._waits_since or time.monotonic()
         self.send(self.frame("Waiting", resource=resource))
 
     def resumed(self) -> None:
         self._resource = None
+        if self._waits_since is not None:
+            self._waited += time.monotonic() - self._waits_since
+            self._waits_since = None
         self.send(self.frame("Resumed"))
 
     def so_far(self) -> list[Frame]:

@@ -213,24 +213,24 @@ class Worker:
             else:
                 async with asyncio.timeout(limit):
                     result = await run
-            return attempt.frame("Finished", result=result)
+            return attempt.last("Finished", result=result)
         except TimeoutError:
             message = f"it took longer than {limit:g} s"
-            return attempt.frame("Failed", cause="timeout", message=message, transient=True)
+            return attempt.last("Failed", cause="timeout", message=message, transient=True)
         except StagePreempted as stopped:
-            return attempt.frame("Preempted", kv=stopped.kv)
+            return attempt.last("Preempted", kv=stopped.kv)
         except StageFailed as failure:
-            return attempt.frame("Failed", cause=failure.cause, message=str(failure), transient=failure.transient)
+            return attempt.last("Failed", cause=failure.cause, message=str(failure), transient=failure.transient)
         except Exception as failure:  # noqa: BLE001 - a bug in one stage must not end the others
             short = isinstance(failure, NoRoom) or is_out_of_memory(failure)
             cause = "oom" if short else "kv_lost" if isinstance(failure, KvLost) else "error"
             message = str(failure) if isinstance(failure, IegoptError) else f"{type(failure).__name__}: {failure}"
             transient = short or isinstance(failure, RuntimeFault)
-            return attempt.frame("Failed", cause=cause, message=message[:1000], transient=transient)
+            return attempt.last("Failed", cause=cause, message=message[:1000], transient=transient)
 
     def _ended_with(self, attempt: RunningAttempt, task: asyncio.Task[Frame]) -> None:
         if task.cancelled():
-            last = attempt.frame("Failed", cause="cancelled", message="it was cancelled", transient=False)
+            last = attempt.last("Failed", cause="cancelled", message="it was cancelled", transient=False)
         else:
             last = task.result()
         del self._running[attempt.key]
@@ -238,7 +238,7 @@ class Worker:
         try:
             self._send(last)
         except WireError as error:  # a result that no frame holds
-            self._ended[attempt.key] = attempt.frame("Failed", cause="error", message=str(error), transient=False)
+            self._ended[attempt.key] = attempt.last("Failed", cause="error", message=str(error), transient=False)
             self._send(self._ended[attempt.key])
 
     def _stop(self, command: Stop) -> None:
