@@ -29,7 +29,7 @@ from iegopt.control.stage_run import StageRun
 from iegopt.control.states import State
 from iegopt.spec.stage import StageKind
 
-__all__ = ["STATUSES", "refusal", "write_answer"]
+__all__ = ["STATUSES", "refusal", "undelivered", "write_answer"]
 
 USAGE = (
     "tokens", "prefilled", "reused", "generated", "tool_calls", "rounds", "compute_time", "preemptions", "plans",
@@ -76,6 +76,13 @@ def refusal(request_id: str, reason: str) -> dict[str, Any]:
         "request_id": request_id, "status": "refused", "reason": reason, "limit": None, "text": "", "tokens": [],
         "decision": None, "stages": {}, "recoveries": [], "usage": dict.fromkeys(USAGE, 0), "seconds": 0.0,
     }  # fmt: skip
+
+
+def undelivered(answer: dict[str, Any], reason: str) -> dict[str, Any]:
+    """In place of an answer that cannot be told: that it is there, why it is not told, and what it took."""
+    kept = {name: answer[name] for name in ("usage", "seconds")}
+    told = f"it ended as {answer['status']}, but its answer cannot be sent: {reason}"
+    return refusal(answer["request_id"], told) | {"status": "failed"} | kept
 
 
 def _text(run: RequestRun) -> str:

@@ -12,8 +12,9 @@ from typing import Any
 
 import pytest
 
+from iegopt.control.answer import refusal
 from iegopt.control.controller import Controller
-from iegopt.control.messages import Answer, Cancelled, Event, Planned, Start
+from iegopt.control.messages import Answer, Cancelled, Event, Planned, Start, Stream
 from iegopt.control.policy import ControlPolicy
 from iegopt.errors import InputError
 from iegopt_runtime.client import Client
@@ -291,6 +292,34 @@ def test_work_that_no_frame_holds_fails_its_request_alone(tmp_path: Path, monkey
                     assert re.search(r"a frame of type 'Start' has 4\d{3} bytes: expected at most 3000", reason)
             host.shell.say(submitted("small"))
             assert (await heard(workers["host/cpu"], "Start"))["request_id"] == "small"
+
+    run(part)
+
+
+def test_an_answer_that_no_frame_holds_is_told_as_such_to_who_follows_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def part() -> None:
+        async with running(tmp_path) as host:
+            client = await host.call("first", "client")
+            monkeypatch.setattr(frames, "LONGEST", 3000)
+            whole = refusal("large", "") | {"status": "complete", "text": "x" * 4000, "seconds": 2.5}
+            host.shell.feeds.answer(Answer("large", whole))
+            host.shell.feeds.answer(Answer("small", refusal("small", "no")))
+            host.shell.feeds.stream(Stream("stream", "decode", 0, (1,), "x" * 4000))
+            client.send({"type": "Follow", "request_id": "large"})
+            told = (await heard(client, "Answer"))["answer"]
+            assert (told["request_id"], told["status"], told["text"], told["seconds"]) == ("large", "failed", "", 2.5)
+            assert re.fullmatch(
+                r"it ended as complete, but its answer cannot be sent: "
+                r"a frame of type 'Answer' has 4\d{3} bytes: expected at most 3000",
+                told["reason"],
+            )
+            client.send({"type": "Follow", "request_id": "small"})
+            assert (await heard(client, "Answer"))["answer"]["reason"] == "no"
+            client.send({"type": "Follow", "request_id": "stream"})
+            wrong = await heard(client, "wrong")
+            assert (wrong["request_id"], "'Stream' has 4" in wrong["reason"]) == ("stream", True)
 
     run(part)
 

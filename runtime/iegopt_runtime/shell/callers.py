@@ -6,8 +6,9 @@ import asyncio
 from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
+from iegopt.control.answer import undelivered
 from iegopt.control.documents import document
-from iegopt.control.messages import Disconnected, Event, Heartbeat, Registered, Submitted
+from iegopt.control.messages import Answer, Disconnected, Event, Heartbeat, Registered, Stream, Submitted
 from iegopt.errors import InputError
 from iegopt_runtime.errors import WireError
 from iegopt_runtime.net.connection import Connection
@@ -159,6 +160,18 @@ class Callers:
         if verdict is not None and await asyncio.shield(verdict) is not None:
             return
         async for message in self._shell.feeds.follow(request_id):
-            connection.send(document(message))
+            _tell_message(connection, message)
             if connection.is_slow:
                 await connection.flushed()
+
+
+def _tell_message(connection: Connection, message: Stream | Answer) -> None:
+    """Have a client hear a message, or that no frame holds it."""
+    try:
+        connection.send(document(message))
+    except WireError as error:
+        about = message.request_id
+        if isinstance(message, Answer):
+            connection.send(document(Answer(about, undelivered(message.answer, str(error)))))
+        else:
+            connection.send({"type": "wrong", "request_id": about, "reason": str(error)})
