@@ -46,3 +46,13 @@ def test_a_load_that_goes_up_and_down_moves_nothing_for_long(loads: tuple[float,
     for before, later in zip(plans, plans[2:], strict=False):
         worth = [[level.objective for level in plan.levels] for plan in (before, later)]
         assert worth[1] >= [value - 1e-9 for value in worth[0]]
+
+
+def test_nothing_new_is_the_same_plan() -> None:
+    for seed in range(20):
+        case = random_case(seed, "tiny")
+        first = iegopt.replan(case.snapshot, case.cluster.spec, case.policy, deadline_ms=60_000)
+        again = iegopt.replan(case.snapshot, case.cluster.spec, case.policy, deadline_ms=60_000, previous=first)
+        assert again.queue == first.queue, seed
+        assert again.running == first.running, seed
+        assert again.instances == first.instances, seed
