@@ -58,6 +58,9 @@ TOOLS = {
     "words": {"command": ["printf", "%s|", "{text}"]},
     "cat": {"command": ["cat"]},
     "sleep": {"command": ["sh", "-c", "sleep 60 & wait"], "timeout": "300ms"},
+    "left_behind": {"command": ["sh", "-c", "echo done; sleep 60 &"], "timeout": "20s", "retries": 3},
+    "fails_behind": {"command": ["sh", "-c", "sleep 60 & echo no >&2; exit 3"], "timeout": "20s"},
+    "daemon": {"command": ["sh", "-c", "echo done; setsid sleep 3 &"], "timeout": "20s"},
     "yes": {"command": ["yes"], "output": "10kB"},
     "bytes": {"command": ["printf", r"\377\376"]},
     "false": {"command": ["sh", "-c", "echo out of paper >&2; exit 4"]},
@@ -104,6 +107,28 @@ def call(name: str, key: str | None = None, **arguments: Any) -> dict[str, Any]:
 def test_a_call_is_answered(asked: dict[str, Any], content: str) -> None:
     (result,) = run(asked)
     assert result == {"content": content, "truncated": False, "cached": False, "tries": 1}
+
+
+def test_a_command_is_over_when_its_own_process_is_whatever_it_left_behind() -> None:
+    began = time.monotonic()
+    left, failed = run(call("left_behind"), call("fails_behind"))
+    assert time.monotonic() - began < 10
+    assert left == {"content": "done\n", "truncated": False, "cached": False, "tries": 1}
+    assert (failed.cause, "ended with code 3: no" in str(failed)) == ("error", True)
+
+
+def test_a_command_is_over_though_a_daemon_holds_its_pipes() -> None:
+    async def timed() -> tuple[Any, float]:
+        executor, began = ToolExecutor(read_tools(TOOLS)), time.monotonic()
+        try:
+            return await executor.run("tool", call("daemon"), _Attempt()), time.monotonic() - began
+        finally:
+            await executor.close()
+            end_run(f"test-{os.getpid()}")
+
+    result, took = asyncio.run(timed())
+    assert (result["content"], result["tries"]) == ("done\n", 1)
+    assert took < 2.5
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,11 @@ KEY_VARIABLE = "IEGOPT_IDEMPOTENCY_KEY"
 
 _BLANK = re.compile(r"\{(\w+)\}")
 _ERRORS_SHOWN = 400
+_GRACE = 0.2
+"""Seconds in which what a command left behind may still write to its pipes."""
+_BUFFER = 2**16
+_LOOKS = 0.02
+"""Seconds between two looks whether a command's own process has ended: asyncio tells only when its pipes have, too."""
 
 
 async def run_command(tool: RegisteredTool, arguments: dict[str, Any], key: str | None) -> tuple[str, bool]:
@@ -32,8 +37,10 @@ async def run_command(tool: RegisteredTool, arguments: dict[str, Any], key: str 
         Where it cannot be started, a word lacks its argument, it ends with another code than 0, or writes no text.
     """
     words, rest = _words(tool, arguments)
+    loop = asyncio.get_running_loop()
     try:
-        process = await asyncio.create_subprocess_exec(
+        transport, protocol = await loop.subprocess_exec(
+            lambda: asyncio.subprocess.SubprocessStreamProtocol(limit=_BUFFER, loop=loop),
             *words,
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
@@ -44,6 +51,8 @@ async def run_command(tool: RegisteredTool, arguments: dict[str, Any], key: str 
         )
     except (OSError, ValueError) as error:
         raise StageFailed("refused", f"tool {tool.name}: {words[0]} cannot be started: {error}") from error
+    process = asyncio.subprocess.Process(transport, protocol, loop)
+    leaving = asyncio.create_task(_end_what_is_left(process, transport))
     try:
         output, errors, _ = await asyncio.gather(
             _read(process, process.stdout, tool.output),
@@ -54,7 +63,10 @@ async def run_command(tool: RegisteredTool, arguments: dict[str, Any], key: str 
         if not truncated:  # else it is ended below, its pipes still full, and asyncio would wait for them
             await process.wait()
     finally:
-        code = await ended(process)
+        try:
+            code = await ended(process)
+        finally:
+            leaving.cancel()
     if code != 0 and not truncated:
         told = errors[-_ERRORS_SHOWN:].decode(errors="replace").strip() or "it wrote no error"
         raise StageFailed("error", f"tool {tool.name} ended with code {code}: {told}", transient=True)
@@ -106,6 +118,17 @@ async def _read(process: asyncio.subprocess.Process, stream: asyncio.StreamReade
     if left <= 0:
         end_session(process)
     return b"".join(parts)
+
+
+async def _end_what_is_left(process: asyncio.subprocess.Process, transport: asyncio.SubprocessTransport) -> None:
+    """A call is over a moment after the command's own process is: what that started may hold its pipes open for ever,
+    even in a session of its own, where only the pipes can be closed."""
+    while process.returncode is None:
+        await asyncio.sleep(_LOOKS)
+    await asyncio.sleep(_GRACE)
+    end_session(process)
+    await asyncio.sleep(_GRACE)
+    transport.close()
 
 
 async def _write(stream: asyncio.StreamWriter | None, text: bytes) -> None:
