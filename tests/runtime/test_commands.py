@@ -255,8 +255,14 @@ def test_a_controller_makes_its_secret_and_ends_on_sigterm(cluster: Path, tmp_pa
         again = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, env=environment)
         assert again.returncode == 1
         assert "another controller holds this journal" in again.stderr
+        command[command.index("--journal") + 1] = str(tmp_path / "other")
+        before = sorted(tmp_path.iterdir())
+        taken = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, env=environment)
+        assert (taken.returncode, "another process does" in taken.stderr) == (1, True)
+        assert sorted(tmp_path.iterdir()) == before
         process.send_signal(signal.SIGTERM)
         assert process.wait(30) == 0
+    assert (tmp_path / "journal").exists()
     assert (tmp_path / "made").stat().st_mode & 0o777 == 0o600
     assert len(bytes.fromhex((tmp_path / "made").read_text())) == 32
     assert not (tmp_path / "c.sock").exists()

@@ -70,6 +70,18 @@ def test_one_controller_at_a_time(tmp_path: Path) -> None:
     Journal(tmp_path / "j").close()
 
 
+def test_a_journal_is_discarded_only_by_who_made_it(tmp_path: Path) -> None:
+    with Journal(tmp_path / "j") as journal:
+        journal.discard()
+    assert list(tmp_path.iterdir()) == []
+    Journal(tmp_path / "j").close()
+    with Journal(tmp_path / "j") as journal:
+        journal.append(EVENTS)
+        journal.discard()
+    with Journal(tmp_path / "j") as journal:
+        assert len(list(journal.replay())) == len(EVENTS)
+
+
 def test_a_policy_stays_in_force_as_long_as_its_events(tmp_path: Path) -> None:
     with Journal(tmp_path / "j") as journal:
         assert journal.policy({"heartbeat": "1s"}) == {"heartbeat": "1s"}

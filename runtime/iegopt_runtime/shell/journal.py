@@ -31,6 +31,8 @@ _READABLE = (1, 2)
 
 _TABLES = ("event", "policy", "snapshot")
 
+_LOCK = ".lock"
+
 _INSERT = "INSERT INTO event (body) VALUES (?)"
 _LOG_PAGES = 16_000
 """Pages of the log, of 4 KiB, after which the writer writes it back itself, and waits."""
@@ -57,6 +59,7 @@ class Journal:
     def __init__(self, path: Path, durable: bool = False) -> None:
         self._path = path
         self._lock = self._locked(path)
+        self._made, self._discarded = not path.exists(), False
         try:
             os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))  # prompts are nobody else's
             self._db = sqlite3.connect(path, isolation_level=None)
@@ -91,17 +94,21 @@ class Journal:
 
     @staticmethod
     def _locked(path: Path) -> int:
-        """The lock goes with the process, however it ends."""
-        try:
-            lock = os.open(path.with_name(path.name + ".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        except OSError as error:
-            raise InputError(f"{path}: cannot write there: {error.strerror}") from error
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
+        """The lock goes with the process, however it ends. One that was removed before it was held locks nothing."""
+        file = path.with_name(path.name + _LOCK)
+        while True:
+            try:
+                lock = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            except OSError as error:
+                raise InputError(f"{path}: cannot write there: {error.strerror}") from error
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as error:
+                os.close(lock)
+                raise InputError(f"{path}: another controller holds this journal") from error
+            if os.fstat(lock).st_nlink:
+                return lock
             os.close(lock)
-            raise InputError(f"{path}: another controller holds this journal") from error
-        return lock
 
     def append(self, events: Iterable[Frame | bytes]) -> None:
         """Write a batch of events, all or none of them; ``bytes`` are packed already.
@@ -196,9 +203,16 @@ class Journal:
         self._db.execute("COMMIT")
         return wanted
 
+    def discard(self) -> None:
+        """Have a journal that this process made removed when it is closed; one that was there before stays."""
+        self._discarded = self._made
+
     def close(self) -> None:
         self._write_back.close()
         self._db.close()
+        if self._discarded:
+            for ending in ("", "-wal", "-shm", _LOCK):  # the lock last: until then nobody else has it
+                self._path.with_name(self._path.name + ending).unlink(missing_ok=True)
         os.close(self._lock)
 
     def __enter__(self) -> Self:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from iegopt.control.policy import ControlPolicy
+from iegopt.errors import InputError
 from iegopt.spec.cluster import ClusterSpec
 from iegopt.spec.explain_error import validate
 from iegopt.spec.load import read_document
@@ -55,7 +56,12 @@ async def serve(
     shell = Shell(policy_in_force(opened, policy, tell), opened, PlanService(cluster), secret, tell)
     if not address.is_loopback:
         tell(f"{address} can be reached from other machines: frames are authenticated, but not encrypted")
-    tell(f"listening on {await shell.listen(address)}")
+    try:
+        tell(f"listening on {await shell.listen(address)}")
+    except InputError:
+        opened.discard()
+        await shell.close()
+        raise
     gc.collect()
     gc.freeze()  # what was imported stays: a full collection, in which nothing else happens, need not look through it
     await until_terminated(asyncio.create_task(shell.run()))
