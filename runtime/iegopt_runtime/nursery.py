@@ -17,6 +17,8 @@ from iegopt_runtime.processes import RUN_VARIABLE
 __all__ = ["Child", "Nursery"]
 
 _IMPORTING = 120.0
+_ZYGOTES = 2
+"""That may end under one start of a child, before that is given up."""
 _DEAD = -signal.SIGKILL
 
 
@@ -93,27 +95,42 @@ class Nursery:
         self._listening = asyncio.create_task(self._listen(self._process.stdout))
 
     async def start(self, arguments: Sequence[str], log: Path) -> Child:
-        """Fork a child that runs ``iegopt`` with these arguments.
+        """Fork a child that runs ``iegopt`` with these arguments, by a new zygote where the last one has ended.
 
         Raises
         ------
         InputError
-            Where the zygote is gone.
+            Where there can be none, or the new one ends as well.
         """
+        asked = encode({"type": "start", "arguments": list(arguments), "log": str(log)})
+        async with self._one_at_a_time:
+            for _ in range(_ZYGOTES):
+                await self._open_again()
+                child = await self._asked(asked)
+                if child is not None:
+                    return child
+        raise InputError(f"no worker can be started: the process that forks them has ended {_ZYGOTES} times")
+
+    async def _open_again(self) -> None:
+        """See to it that there is a zygote."""
+        if self._listening is not None and not self._listening.done():
+            return
+        await self._ended()
+        self._started = asyncio.Queue()
+        await self.open()
+
+    async def _asked(self, request: bytes) -> Child | None:
+        """What the zygote has forked; ``None`` where it ended before."""
         assert self._process is not None
         assert self._process.stdin is not None
-        async with self._one_at_a_time:
-            if self._listening is None or self._listening.done():
-                raise InputError("no worker can be started any more: the process that forks them has ended")
-            self._process.stdin.write(encode({"type": "start", "arguments": list(arguments), "log": str(log)}))
-            started = asyncio.ensure_future(self._started.get())
-            try:
-                await asyncio.wait([started, self._listening], return_when=asyncio.FIRST_COMPLETED)
-                if not started.done():
-                    raise InputError("no worker can be started any more: the process that forks them has ended")
-                return started.result()
-            finally:
-                started.cancel()
+        assert self._listening is not None
+        self._process.stdin.write(request)
+        started = asyncio.ensure_future(self._started.get())
+        try:
+            await asyncio.wait([started, self._listening], return_when=asyncio.FIRST_COMPLETED)
+            return started.result() if started.done() else None
+        finally:
+            started.cancel()
 
     async def _listen(self, answers: asyncio.StreamReader) -> None:
         try:
@@ -137,8 +154,12 @@ class Nursery:
         self._process.stdin.close()
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._process.wait(), 5.0)
-        with contextlib.suppress(ProcessLookupError):
-            self._process.kill()
-        await self._process.wait()
+        await self._ended()
+
+    async def _ended(self) -> None:
+        if self._process is not None:
+            with contextlib.suppress(ProcessLookupError):
+                self._process.kill()
+            await self._process.wait()
         if self._listening is not None:
             await asyncio.gather(self._listening, return_exceptions=True)
