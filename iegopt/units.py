@@ -26,6 +26,7 @@ __all__ = [
     "RATIO",
     "SECONDS",
     "Dimension",
+    "a_kind",
     "check",
     "parse",
     "render",
@@ -232,6 +233,11 @@ def _guess(unit: str, dimension: Dimension) -> str:
         return folded[0]
     close = difflib.get_close_matches(unit, known, n=1, cutoff=0.5)
     return close[0] if close else ""
+
+
+def a_kind(kind: type) -> str:
+    """A type's name with its article."""
+    return f"{'an' if kind.__name__[0].lower() in 'aeio' else 'a'} {kind.__name__}"
 
 
 def shown(value: object) -> str:

@@ -14,11 +14,13 @@ from typing import Any
 from iegopt.control.messages import CAUSES, COMMANDS, EVENTS, HOW, ROLES, AttemptKey, Message
 from iegopt.errors import SpecError
 from iegopt.spec.explain_error import nearest
-from iegopt.units import shown
+from iegopt.units import a_kind, shown
 
 __all__ = ["document", "plain", "read"]
 
 _DEEPEST = 64
+_PARTS_SHOWN = 4
+"""Of the path to what is nested too deep."""
 _INFINITY = math.inf
 _LONGEST_ID = 1000
 """Characters of a request's id, which every message about it repeats, and every KV cache and file of it bears."""
@@ -83,7 +85,8 @@ def plain(value: object, source: str, where: str, depth: int = 0) -> Any:
     if scalar is not None:
         return scalar(value, source, where)
     if depth >= _DEEPEST:
-        raise SpecError(source, where, f"nested deeper than {_DEEPEST} levels")
+        begun = ".".join(where.split(".")[:_PARTS_SHOWN])[:_LONGEST_ID]
+        raise SpecError(source, f"{begun}.…", f"nested deeper than {_DEEPEST} levels")
     if isinstance(value, list | tuple):
         return [
             entry if _is_simple(entry) else plain(entry, source, f"{where}.{i}", depth + 1)
@@ -97,9 +100,7 @@ def plain(value: object, source: str, where: str, depth: int = 0) -> Any:
             key: entry if _is_simple(entry) else plain(entry, source, f"{where}.{key}", depth + 1)
             for key, entry in value.items()
         }
-    raise SpecError(
-        source, where, f"a {kind.__name__}: expected text, a number, true, false, null, a list or a mapping"
-    )
+    raise SpecError(source, where, f"{a_kind(kind)}: expected text, a number, true, false, null, a list or a mapping")
 
 
 def _written(value: Any) -> Any:

@@ -28,6 +28,7 @@ from iegopt.solvers.search.greedy import GreedySolver
 from iegopt.solvers.search.local import LocalSolver
 from iegopt.solvers.seconds import verification_seconds
 from iegopt.solvers.timetable import timetable
+from iegopt.units import a_kind
 from iegopt.verify.assignment import check_assignment
 
 __all__ = ["SOLVERS", "load_engine", "solve"]
@@ -82,7 +83,7 @@ def solve(
         guess = f"Maybe {close[0]}?" if close else f"Known: {', '.join(SOLVERS)}"
         raise InputError(f"no solver {solver!r}. {guess}")
     if not isinstance(problem, Problem):
-        raise InputError(f"problem: a {type(problem).__name__}, expected an iegopt.problem.arrays.Problem")
+        raise InputError(f"problem: {a_kind(type(problem))}, expected an iegopt.problem.arrays.Problem")
     hint = _as_choice(hint)
     chosen = SOLVERS[solver]
     reason = chosen.supports(problem)

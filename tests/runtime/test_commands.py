@@ -99,6 +99,10 @@ def test_a_run_that_is_terminated_leaves_nothing(tmp_path: Path) -> None:
         (("run", "chat", "--cluster", "cpu-only"), "no device has a worker"),
         (("run", "no-such-request", "--cluster", "local-pair"), "no-such-request"),
         (("run", "capital", "--cluster", "local-pair", "--tools", "/nowhere.yaml"), "there is no such file"),
+        (
+            ("run", "capital", "--cluster", "local-pair", "--prompt", "a\udcff"),
+            "--prompt: byte 0xff at character 1: expected",
+        ),
         (("models", "fetch", "gpt-9"), "model 'gpt-9': no artifact is known"),
         (("run", "capital"), "one of the arguments --cluster --controller is required"),
         (("run", "capital", "--controller", "unix:/nowhere"), "--controller needs --secret-file"),

@@ -179,6 +179,7 @@ def test_a_limit_ends_a_run_with_what_there_is(
         ({}, {"tokens": [1, -1]}, "expected a token"),
         ({}, {"tokens": [999]}, "999"),
         ({}, {"messages": [{"role": "king", "content": "x"}]}, "role"),
+        ({}, {"messages": [{"role": "user"}]}, "messages.0.content: missing: expected text"),
     ],
 )
 def test_a_bad_request_is_told_why_and_others_are_answered(

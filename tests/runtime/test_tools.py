@@ -139,7 +139,7 @@ def test_a_command_is_over_though_a_daemon_holds_its_pipes() -> None:
         (call("leave"), "error", "raised SystemExit: 3"),
         (call("crash"), "error", "ended its process"),
         (call("binary"), "error", "256 bytes that are no text"),
-        (call("strange"), "error", "returned a object that is neither text nor JSON"),
+        (call("strange"), "error", "returned an object that is neither text nor JSON"),
         (call("hang"), "timeout", "did not answer within 0.3 s"),
         (call("sleep"), "timeout", "did not answer within 0.3 s"),
         (call("bytes"), "error", "2 bytes that are no text"),

@@ -57,6 +57,7 @@ def _run(arguments: argparse.Namespace) -> int:
     from iegopt.spec.load import load_cluster, load_request
 
     check_outputs([arguments.trace])
+    _check_prompt(arguments.prompt)
     request = load_request(document_path(arguments.request, "requests"))
     if arguments.controller is None:
         cluster = load_cluster(document_path(arguments.cluster, "clusters"))
@@ -169,6 +170,15 @@ async def _answered_elsewhere(arguments: argparse.Namespace, request: RequestSpe
     if not (arguments.json or arguments.quiet):
         show(*account(answer))
     return answer
+
+
+def _check_prompt(text: str | None) -> None:
+    """Refuse bytes that are no text, which Python hands on as surrogates (PEP 383)."""
+    try:
+        (text or "").encode()
+    except UnicodeEncodeError as error:
+        byte = ord(error.object[error.start]) & 0xFF
+        raise InputError(f"--prompt: byte {byte:#04x} at character {error.start}: expected text in UTF-8") from None
 
 
 def _existing(text: str | None) -> Path | None:

@@ -11,6 +11,7 @@ from typing import Any
 
 import msgpack
 
+from iegopt.units import a_kind
 from iegopt_runtime.errors import WireError
 
 __all__ = ["LONGEST", "Frame", "Frames", "decode", "decode_all", "encode", "read_frame", "stamped"]
@@ -57,7 +58,7 @@ def decode(body: bytes) -> Frame:
     except (ValueError, TypeError, RecursionError, msgpack.UnpackException) as error:
         raise WireError(f"{len(body)} bytes that are no frame: {error}") from error
     if type(frame) is not dict or not all(type(key) is str for key in frame):
-        raise WireError(f"a frame that is a {type(frame).__name__}: expected a map with names as keys")
+        raise WireError(f"a frame that is {a_kind(type(frame))}: expected a map with names as keys")
     if _depth(frame) > _DEEPEST:
         raise WireError(f"a frame nested deeper than {_DEEPEST}")
     return frame

@@ -44,6 +44,7 @@ class Text:
             if not isinstance(message, dict) or message.get("role") not in _ROLES:
                 expected = f"an object with role ({', '.join(_ROLES)}) and content"
                 raise InputError(f"messages.{number}: {shown(message)}: expected {expected}")
+            _check_content(number, message)
         if self._chat is None:
             raise InputError("the model has no chat template: expected text or tokens in place of messages")
         return self._chat.prompt(messages)
@@ -62,6 +63,15 @@ class Text:
         if self._chat is not None:
             return self._chat.increment(_ANY, tokens[-1:], messages)
         return self._tokenizer.encode("".join(f"\n{message['content']}" for message in messages) + "\n")
+
+
+def _check_content(number: int, message: dict[str, Any]) -> None:
+    """Text, or parts where the model's template knows them; a model that calls tools need say nothing."""
+    content = message.get("content")
+    calls = message["role"] == "assistant" and bool(message.get("tool_calls"))
+    if not isinstance(content, str | list) and not (content is None and calls):
+        told = shown(content) if "content" in message else "missing"
+        raise InputError(f"messages.{number}.content: {told}: expected text")
 
 
 def _message(entry: dict[str, Any]) -> dict[str, Any]:

@@ -13,6 +13,7 @@ import os
 import sys
 from typing import Any, BinaryIO
 
+from iegopt.units import a_kind
 from iegopt_runtime.net.frames import Frame, decode, encode
 from iegopt_runtime.processes import die_with_parent
 
@@ -46,7 +47,7 @@ def _checked(call: Frame) -> Frame:
         function = _loaded(call)
     except BaseException as error:  # noqa: BLE001 - sys.exit() while it is imported, too
         return {"type": "checked", "reason": _told(error)}
-    reason = None if callable(function) else f"a {type(function).__name__}"
+    reason = None if callable(function) else a_kind(type(function))
     return {"type": "checked", "reason": reason}
 
 
@@ -98,7 +99,7 @@ def _as_bytes(result: Any) -> bytes:
     try:
         return json.dumps(result, ensure_ascii=False).encode()
     except (TypeError, ValueError) as error:
-        raise _NoText(f"returned a {type(result).__name__} that is neither text nor JSON: {error}") from error
+        raise _NoText(f"returned {a_kind(type(result))} that is neither text nor JSON: {error}") from error
 
 
 def _told(error: BaseException) -> str:
