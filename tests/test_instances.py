@@ -63,6 +63,9 @@ PLANNED_ON = {
 REPLANNED_ON = {"afternoon": ("mixed-racks", "afternoon")}
 """Snapshot -> the cluster it is of, and a policy for it."""
 
+WORTH = {"afternoon": (4.0, 4.0, 9.19)}
+"""Snapshot -> utility of every priority, at least; the last only where an instance is cleared for one of the labels."""
+
 LARGEST_GAP = 0.02
 """What a plan may leave open after ten seconds; on an idle machine all of them are proven optimal."""
 
@@ -153,6 +156,9 @@ def test_snapshot_shows_what_replanning_is_for(path: Path) -> None:
     assert all(d.reason is not None for d in plan.queue if d.status == "refused")
     assert "refused" in found
     assert plan.warnings == ()
+    assert all(level.objective >= least for level, least in zip(plan.levels, WORTH[path.stem], strict=True)), (
+        plan.levels
+    )
 
 
 def test_every_request_is_listed_here() -> None:

@@ -124,9 +124,12 @@ class _Room:
 
     def _alone(self, i: int, before: tuple[int, ...]) -> bool:
         """Clear an instance for request ``i``, but those that were cleared ``before`` it."""
-        return any(self._cleared(i, j, before) for j in self._quickest(i) if j not in before and self._clearings > 0)
+        places = [j for j in self._quickest(i) if j not in before]
+        # What moves crowds together first, so that the others stay whole; where that comes to nothing, it spreads.
+        turn = [(j, spread) for spread in ((False,) if before else (False, True)) for j in places]
+        return any(self._clearings > 0 and self._cleared(i, j, before, spread) for j, spread in turn)
 
-    def _cleared(self, i: int, j: int, before: tuple[int, ...]) -> bool:
+    def _cleared(self, i: int, j: int, before: tuple[int, ...], spread: bool) -> bool:
         """What is placed on ``j``, and what runs there and may move, goes; the request takes the best place there is
         then, and who went goes where else there is room, the highest priority and the longest prefill first."""
         board, plan, queue = self.board, self.board.plan, self.model.queue
@@ -141,7 +144,7 @@ class _Room:
         sources = np.unique(plan.prefill[gone]).tolist()
         for k in gone.tolist():
             board.remove(k)
-        self.moving.cleared(board, j, int(queue.priority[i]))
+        self.moving.cleared(board, j, int(queue.priority[i]), spread=spread)
         fits = all(board.loads[p].fits() for p in sources)
         if fits and insert(board, self.scout, i, self.prices, self.clock):
             work = self.scout.work[gone, self.model.instances.kind[j]]

@@ -52,12 +52,18 @@ class Moving:
             self._free[level] = free_beside(self.model, ~self._may(level) | running.is_prefill)
         return self._free[level]
 
-    def cleared(self, board: Board, j: int, level: int) -> None:
-        """Move away from ``j`` all that may for a request of a level, and let what stays decode as slowly as it may."""
+    def cleared(self, board: Board, j: int, level: int, *, spread: bool = False) -> None:
+        """Move away from ``j`` all that may for a request of a level, and let what stays decode as slowly as it may.
+
+        Parameters
+        ----------
+        spread
+            As for ``moved``.
+        """
         may = self._may(level)
         for r in self.there.get(j, ()):
             if board.plan.action[r] == KEEP and may[r]:
-                self.moved(board, r, j)
+                self.moved(board, r, j, spread=spread)
         slowest = int(slowest_allowed(board)[j])
         if np.isfinite(board.tau[j]) and slowest > board.plan.pace[j]:
             board.repace(j, slowest)
@@ -66,9 +72,9 @@ class Moving:
         """(R,) what may move for it: levels above would lose by it."""
         return np.asarray((self.model.running.priority >= level) & self.model.policy.migration)
 
-    def moved(self, board: Board, r: int, j: int) -> bool:
+    def moved(self, board: Board, r: int, j: int, *, spread: bool = False) -> bool:
         """Move a running decode from ``j`` to one of its family that decodes, has time, and of these does most other
-        work; whether one takes it."""
+        work, or has most time left (``spread``); whether one takes it."""
         model, running = self.model, self.model.running
         if not model.policy.migration or running.is_prefill[r]:
             return False
@@ -76,7 +82,8 @@ class Moving:
         takes = takes[(takes != j) & (board.memory[takes] >= running.kv_there[r])]
         spare = (board.slack[takes] / np.maximum(board.grid, 1e-3)).min(axis=1, initial=np.inf)
         # One that decodes nothing, or has most of its time, is worth more to who needs it alone.
-        turn = np.lexsort((-spare, -model.instances.other[takes], spare < EASY, np.isinf(board.tau[takes])))
+        crowd = np.zeros(len(takes)) if spread else -model.instances.other[takes]
+        turn = np.lexsort((-spare, crowd, spare < EASY, np.isinf(board.tau[takes])))
         return any(self.take(board, r, j, to) for to in takes[turn][:TRIED].tolist())
 
     def take(self, board: Board, r: int, j: int, to: int) -> bool:
