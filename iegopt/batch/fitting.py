@@ -14,6 +14,7 @@ from iegopt.batch.bound_rows import ROUNDING
 from iegopt.batch.model import BatchModel
 from iegopt.batch.pinned import free_beside
 from iegopt.batch.scout import Scout
+from iegopt.solvers.clock import Clock
 
 __all__ = ["Fitting"]
 
@@ -36,48 +37,64 @@ class Fitting:
                 self._first.setdefault(blocks[0], []).append(i)
         self._known: dict[int, Floats] = {}
 
-    def some(self, rows: Ints, stays: Bools) -> Bools:
-        """Which requests of ``rows`` fit somewhere beside running stages (R,) that stay."""
+    def some(self, rows: Ints, stays: Bools, clock: Clock) -> Bools:
+        """Which of ``rows`` fit somewhere beside running stages (R,) that stay, or were not looked at in time."""
         free = np.maximum(0.0, free_beside(self.model, stays)) * EASE
-        return np.array([bool(self._fits(i, free).any()) for i in rows.tolist()], dtype=bool)
+        return np.array([bool(self._fits(i, free, clock).any()) for i in rows.tolist()], dtype=bool)
 
-    def _fits(self, i: int, free: Floats) -> Bools:
+    def _fits(self, i: int, free: Floats, clock: Clock) -> Bools:
         """(J,) where request ``i`` is in time."""
         at, queue = self.model.instances, self.model.plain
         by = min(queue["prefill_by"][i], queue["e2e"][i]) * EASE + ROUNDING
-        time, _ = self._alone(i, by, free)
-        after = self._least[i][at.kind] + self._before(i)
         runs = at.open & at.prefills & self.model.prefill.runs[i, at.kind]
-        return np.asarray(runs & (time | (after <= free * by)))
+        if clock.left <= 0.0:
+            return np.asarray(runs)
+        after = self._least[i][at.kind] + self._before(i, clock)
+        return np.asarray(runs & (self._in_time(i, by, free) | (after <= free * by)))
 
-    def _alone(self, i: int, by: float, free: Floats) -> tuple[Bools, Floats]:
-        """(J,) where it is in time with what it holds or fetches; and the least seconds that it takes so."""
+    def _in_time(self, i: int, by: float, free: Floats) -> Bools:
+        """(J,) where it is in time with what it holds or fetches."""
         model, queue, at = self.model, self.model.plain, self.model.instances
-        prompt, kv, wire = queue["prompt"][i], queue["kv_per_token"][i], queue["wire_per_token"][i]
-        holders, tokens, read = model.holdings.of(i, prompt)
-        own = np.zeros(model.J, dtype=np.int64)
-        own[holders] = tokens
-        least = self._work(i, own)
-        in_time = least <= free * by
-        for h, held, slow in zip(holders.tolist(), tokens.tolist(), read.tolist(), strict=True):
+        kv, wire = queue["kv_per_token"][i], queue["wire_per_token"][i]
+        holders, tokens, read = model.holdings.of(i, queue["prompt"][i])
+        own, amounts, work = self._works(i, holders, tokens)
+        in_time = work[np.searchsorted(amounts, own), np.arange(model.J)] <= free * by
+        at_amount = work[np.searchsorted(amounts, tokens)]
+        for h, held, slow, seconds in zip(holders.tolist(), tokens.tolist(), read.tolist(), at_amount, strict=True):
             may = (held > own) & (self._family == self._family[h])
-            rate = wire * at.seconds_per_byte[h] + kv * slow
-            ready = np.where(may, at.latency[h] + (held - own) * rate, 0.0)
-            work = self._work(i, np.full(model.J, held))
-            in_time |= may & (work <= free * (by - ready))
-            least = np.where(may, np.minimum(least, work), least)
-        return in_time, least
+            ready = np.where(may, at.latency[h] + (held - own) * (wire * at.seconds_per_byte[h] + kv * slow), 0.0)
+            in_time |= may & (seconds <= free * (by - ready))
+        return in_time
 
-    def _before(self, i: int) -> Floats:
-        """(J,) the least that the first of those takes that leave it something."""
-        blocks, none = self.model.holdings.blocks[i], np.full(self.model.J, np.inf)
+    def _before(self, i: int, clock: Clock) -> Floats:
+        """(J,) the least that the first of those takes that leave it something; 0 where no time is left to know."""
+        blocks, least = self.model.holdings.blocks[i], np.full(self.model.J, np.inf)
         for k in self._first.get(blocks[0], ()) if blocks else ():
+            if clock.left <= 0.0:
+                return np.zeros(self.model.J)
             if k != i:
                 if k not in self._known:
-                    _, self._known[k] = self._alone(k, np.inf, np.ones(self.model.J))
-                none = np.minimum(none, self._known[k])
-        return none
+                    self._known[k] = self._least_alone(k)
+                least = np.minimum(least, self._known[k])
+        return least
 
-    def _work(self, i: int, reused: Ints) -> Floats:
-        """(J,) seconds of a prefill with so many tokens reused; ∞ where it does not run."""
-        return self.model.prefill.seconds(i, self.model.instances.kind, reused)
+    def _least_alone(self, k: int) -> Floats:
+        """(J,) the least seconds that a prefill takes with what it holds or could fetch in its family."""
+        holders, tokens, _ = self.model.holdings.of(k, self.model.plain["prompt"][k])
+        own, amounts, work = self._works(k, holders, tokens)
+        least = work[np.searchsorted(amounts, own), np.arange(self.model.J)]
+        families = self._family[holders]
+        for family in np.unique(families).tolist():
+            for amount in np.unique(tokens[families == family]).tolist():
+                may = (self._family == family) & (amount > own)
+                least = np.where(may, np.minimum(least, work[np.searchsorted(amounts, amount)]), least)
+        return least
+
+    def _works(self, i: int, holders: Ints, tokens: Ints) -> tuple[Ints, Ints, Floats]:
+        """(J,) tokens held; (D,) different amounts that may be reused, 0 the first; (D, J) seconds with each."""
+        model = self.model
+        own = np.zeros(model.J, dtype=np.int64)
+        own[holders] = tokens
+        amounts = np.unique(np.append(tokens, 0))
+        by_kind = model.prefill.seconds(i, np.arange(model.K), amounts[:, None])
+        return own, amounts, by_kind[:, model.instances.kind]

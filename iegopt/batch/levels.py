@@ -65,6 +65,8 @@ ROUNDS, TRIES = 3, 200
 """Of making room, and requests tried in each."""
 LOOKED_AT = 10_000
 """Requests that are left of a level times instances up to which each is looked at on each."""
+RULING = 0.05
+"""Part of the time left for that: what is not looked at is asked for."""
 NEAR = 0.98
 """Part of all a level asks for with which prices of a smaller cluster would help no more."""
 PARTS = (0.85, 0.7, 0.5, 0.3, 0.1)
@@ -251,7 +253,8 @@ class Search:
         if not len(held) or len(held) * self.model.J > LOOKED_AT:
             return
         stays = pinned(self.model, level, [h for h, kept in self._above(at).items() if kept is None])
-        self.possible[held[~self.fitting.some(held, stays)]] = False
+        clock = self.clock.slice(RULING * self.clock.left)
+        self.possible[held[~self.fitting.some(held, stays, clock)]] = False
         self.full[level] = self._full(level)
 
     def offer(self, plan: Placement, *, anew: bool = False) -> bool:

@@ -20,7 +20,7 @@ from .small import build, instance, prefill_seconds, queued
 
 def fits(requests: list[dict[str, object]], instances: list[dict[str, object]]) -> list[bool]:
     model = build(instances, requests)
-    return Fitting(model, Scout(model)).some(np.arange(model.N), np.ones(model.R, dtype=bool)).tolist()
+    return Fitting(model, Scout(model)).some(np.arange(model.N), np.ones(model.R, dtype=bool), Clock(60.0)).tolist()
 
 
 @pytest.mark.parametrize(("part", "expected"), [(1.001, True), (0.999, False)])
@@ -54,8 +54,15 @@ def test_all_that_any_plan_places_fits() -> None:
         plan = plan_of(case)
         placed = [n for n, decision in enumerate(plan.queue) if decision.prefill is not None]
         nothing = np.zeros(case.model.R, dtype=bool)
-        found = Fitting(case.model, Scout(case.model)).some(np.arange(case.model.N), nothing)
+        found = Fitting(case.model, Scout(case.model)).some(np.arange(case.model.N), nothing, Clock(60.0))
         assert found[placed].all(), seed
+
+
+def test_all_may_fit_where_no_time_is_left_to_know() -> None:
+    model = build([instance(0, utilization=0.01)], [queued("a", 2000, sla={"ttft": prefill_seconds(2000)})])
+    fitting, rows, stays = Fitting(model, Scout(model)), np.arange(1), np.ones(model.R, dtype=bool)
+    assert not fitting.some(rows, stays, Clock(60.0)).any()
+    assert fitting.some(rows, stays, Clock(0.0)).all()
 
 
 def test_a_bound_asks_for_nothing_that_fits_nowhere() -> None:
