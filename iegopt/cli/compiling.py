@@ -56,10 +56,10 @@ def add_commands(commands: Commands) -> None:
 
 def _compile(arguments: argparse.Namespace) -> int:
     check_outputs([arguments.output])
-    check_ending(arguments.output, (".json", ".json.gz"))
     request_file = document_path(arguments.request, "requests")
     cluster_file = document_path(arguments.cluster, "clusters")
     check_outputs([arguments.output], [request_file, cluster_file])
+    check_ending(arguments.output, (".json", ".json.gz"))
     from iegopt.spec.load import load_cluster, load_request
 
     request, cluster = load_request(request_file), load_cluster(cluster_file)

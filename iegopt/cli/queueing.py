@@ -77,10 +77,10 @@ def _queue(arguments: argparse.Namespace) -> int:
 
     if arguments.output is None and arguments.count > 1:
         raise UsageError("--count: several snapshots need files: expected --output FILE (see iegopt queue --help)")
-    check_ending(arguments.output, (".yaml", ".yml", ".json"))
     files = _files(arguments.output, arguments.count)
     cluster_file = document_path(arguments.cluster, "clusters")
     check_outputs(files, [arguments.trace, cluster_file])
+    check_ending(arguments.output, (".yaml", ".yml", ".json"))
     from iegopt.batch.traces import Mix, make_snapshots, read_trace
     from iegopt.spec.load import load_cluster
 

@@ -72,6 +72,9 @@ def test_one_name_stands_for_a_list_of_it() -> None:
 
 
 def test_without_time_for_a_plan_the_answer_says_so() -> None:
-    for answer in (PLANNER.sensitivity(REQUEST, time_limit=0), PLANNER.shadow_prices(REQUEST, time_limit=1e-9)):
+    """A long request: a short one has its first plan within the half millisecond that an answer may be late."""
+    stages = [stage(f"s{n}", "decode", vram="1MB") for n in range(200)]
+    long = chain(*stages, dag_constraints={"max_depth": 200, "max_nodes": 200})
+    for answer in (PLANNER.sensitivity(long, time_limit=0), PLANNER.shadow_prices(long, time_limit=1e-9)):
         assert answer is not None
         assert (answer.complete, answer.note) == (False, "the time limit came before there was a plan")

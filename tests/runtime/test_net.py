@@ -75,6 +75,7 @@ def test_no_bytes_do_anything_else(body: bytes) -> None:
         assert isinstance(decode(body), dict)
 
 
+@settings(max_examples=40)
 @given(st.lists(st.dictionaries(st.text(), DATA), max_size=5), st.integers(1, 50))
 def test_frames_are_cut_wherever_their_bytes_are_parted(frames: list[dict[str, Any]], size: int) -> None:
     data, cutter = b"".join(encode(frame) for frame in frames), Frames()
