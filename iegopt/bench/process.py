@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from iegopt.bench.engines import engine
 from iegopt.bench.memory import peak_bytes
-from iegopt.solvers.killable import Child
+from iegopt.solvers.child import Child
 from iegopt.solvers.result import Params, Result
 
 __all__ = ["EngineProcess", "Outcome", "Point"]
