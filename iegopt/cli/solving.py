@@ -84,7 +84,7 @@ def _tell_improvement(improvement: Improvement) -> None:
 
 def _verify(arguments: argparse.Namespace) -> int:
     from iegopt.problem.instance import read_instance
-    from iegopt.verify.instance import check_claim
+    from iegopt.verify.claim import check_claim
 
     instance = read_instance(document_path(arguments.file, "problems"))
     plan = _plan(arguments.plan)

@@ -14,13 +14,10 @@ from typing import Any
 from iegopt.verify.peak import check_peak
 from iegopt.verify.report import Report, Violation
 
-__all__ = ["check_claim", "check_placement"]
+__all__ = ["check_placement", "finite"]
 
 _LEVELS = ("domain", "host", "rack", "datacenter")
 _TICK = 1e-9
-_GAP = 1e-6
-"""Relative gap within which ``optimal`` is a proof."""
-_STATUSES = ("optimal", "feasible", "infeasible", "unknown")
 
 
 def check_placement(document: Mapping[str, Any], placement: Mapping[str, Any]) -> Report:
@@ -57,62 +54,7 @@ def check_placement(document: Mapping[str, Any], placement: Mapping[str, Any]) -
     return Report(tuple(found), objective, makespan)
 
 
-def check_claim(document: Mapping[str, Any], plan: object) -> Report:
-    """``check_placement`` of a plan as ``iegopt solve --json`` prints it, and its claims about itself.
-
-    A claimed objective or makespan may differ by 10⁻⁶ of itself and a nanosecond per stage and edge.
-    """
-    if not isinstance(plan, dict):
-        return Report((Violation("claim", "plan", type(plan).__name__, "an object"),), None, None)
-    status, placement = plan.get("status"), plan.get("placement")
-    has_plan = status in ("optimal", "feasible")
-    found = []
-    if status not in _STATUSES:
-        found.append(Violation("claim", "status", repr(status), ", ".join(_STATUSES)))
-    if not has_plan and not placement:
-        return Report(tuple(found), None, None)
-    if not isinstance(placement, dict):
-        return Report((*found, Violation("claim", "placement", repr(placement), "an object by stage")), None, None)
-    if not has_plan and status in _STATUSES:
-        found.append(Violation("claim", "status", f"{status} with a placement", "optimal or feasible"))
-    report = check_placement(document, placement)
-    if report.objective is not None and report.makespan is not None:
-        slack = _TICK * (len(document["stages"]) + len(document["edges"]))
-        found += _agrees(plan, "objective", report.objective, slack)
-        if plan.get("makespan") is not None:
-            found += _agrees(plan, "makespan", report.makespan, slack)
-        found += _bound(plan, report.objective, slack)
-    return Report((*report.violations, *found), report.objective, report.makespan)
-
-
-def _agrees(plan: Mapping[str, Any], key: str, true: float, slack: float) -> list[Violation]:
-    claimed = _number(plan.get(key))
-    if claimed is not None and abs(claimed - true) <= _GAP * abs(true) + slack:
-        return []
-    return [Violation("claim", key, repr(plan.get(key)), true)]
-
-
-def _bound(plan: Mapping[str, Any], objective: float, slack: float) -> list[Violation]:
-    bound, status = plan.get("bound"), plan.get("status")
-    if bound is None:
-        return [Violation("claim", "bound", "none", "a bound where optimal")] if status == "optimal" else []
-    value = _number(bound)
-    if value is None:
-        return [Violation("claim", "bound", repr(bound), "a number or null")]
-    if value > objective + _GAP * abs(objective) + slack:
-        return [Violation("claim", "bound", value, objective)]
-    found = []
-    if status == "optimal" and objective - value > _GAP * abs(objective) + slack:
-        found.append(Violation("claim", "status", f"optimal at a gap of {objective - value:g} s", f"{_GAP:g} of it"))
-    if plan.get("gap") is not None:
-        gap, true = _number(plan["gap"]), (objective - value) / abs(objective) if objective else 0.0
-        allowed = 2 * _GAP + slack / abs(objective) if objective else math.inf
-        if gap is None or abs(gap - true) > allowed:
-            found.append(Violation("claim", "gap", repr(plan["gap"]), true))
-    return found
-
-
-def _number(value: object) -> float | None:
+def finite(value: object) -> float | None:
     """A finite number, or ``None``."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
         return None
@@ -149,7 +91,7 @@ def _starts(document: Mapping[str, Any], placement: Mapping[str, Any]) -> tuple[
     """(V,) seconds where stages must not overlap, else ``None``; and the stages without."""
     if "no_overlap" not in document.get("extensions", []):
         return None, []
-    start = [_number(placement[stage["id"]].get("start")) for stage in document["stages"]]
+    start = [finite(placement[stage["id"]].get("start")) for stage in document["stages"]]
     missing = [
         Violation("start", stage["id"], repr(placement[stage["id"]].get("start")), "seconds")
         for stage, at in zip(document["stages"], start, strict=True)

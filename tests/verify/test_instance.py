@@ -10,7 +10,8 @@ import pytest
 
 from iegopt.problem.instance import parse_instance, to_problem
 from iegopt.verify.assignment import check_assignment
-from iegopt.verify.instance import check_claim, check_placement
+from iegopt.verify.claim import check_claim
+from iegopt.verify.instance import check_placement
 from tests.solvers.agreement import placement
 from tests.solvers.random_problems import random_instance
 from tests.verify.small import MAKESPAN, OBJECTIVE, PLACEMENT, tight

@@ -13,7 +13,8 @@ from iegopt.errors import SpecError
 from iegopt.problem.arrays import NO_LIMIT, Problem
 from iegopt.problem.instance import parse_instance
 from iegopt.verify.assignment import check_assignment
-from iegopt.verify.instance import check_claim, check_placement
+from iegopt.verify.claim import check_claim
+from iegopt.verify.instance import check_placement
 from iegopt.verify.report import Violation
 from tests.verify.timed import CHOICE, MAKESPAN, OBJECTIVE, START, TICKS, placement, tight, tight_problem
 
