@@ -6,16 +6,17 @@ import time
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 
 from iegopt.planner import Planner
 from iegopt.plans import NoPlan, Plan
 from iegopt.problem.cluster import CompiledCluster
-from iegopt.problem.compile import can_focus, compile_graph
+from iegopt.problem.compile import Compiled, can_focus, compile_graph
 from iegopt.problem.focus import FOCUS_SITES
 from iegopt.solvers.api import solve
 from iegopt.solvers.evaluate import feasible, objective
-from iegopt.solvers.part import beside, in_whole, of_part
+from iegopt.solvers.part import beside, of_part
 from iegopt.solvers.result import Params, Result, Status
 from iegopt.spec.cluster import ClusterSpec
 from iegopt.spec.request import RequestSpec
@@ -46,6 +47,19 @@ def request(count: int = 6, **first: Any) -> RequestSpec:
 @pytest.fixture(scope="module")
 def planner() -> Planner:
     return Planner(cluster())
+
+
+def in_whole(part: Compiled, choice: npt.NDArray[np.int64], whole: Compiled) -> npt.NDArray[np.int64]:
+    """(V,) the options of the whole problem at the sites, in the variants, of a choice over a part of the sites."""
+    assert part.table.whole is not None
+    sites = part.table.whole[part.problem.options.site[choice]]
+    found = np.zeros_like(choice)
+    for v, (site, option) in enumerate(zip(sites.tolist(), choice.tolist(), strict=True)):
+        variant = whole.problem.variants.index(part.problem.variants[int(part.problem.options.variant[option])])
+        span = whole.problem.options.of(v)
+        there = (whole.problem.options.site[span] == site) & (whole.problem.options.variant[span] == variant)
+        found[v] = span.start + int(np.flatnonzero(there)[0])
+    return found
 
 
 def test_a_choice_over_promising_sites_costs_the_same_in_the_whole(planner: Planner) -> None:

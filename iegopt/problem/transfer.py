@@ -24,7 +24,6 @@ __all__ = [
     "chosen_transfers",
     "cost_ticks",
     "edge_ticks",
-    "group_seconds",
     "keep_links",
     "kept_links",
     "raw_seconds",
@@ -57,19 +56,6 @@ def cost_ticks(problem: Problem, edge: int, seconds: Floats) -> Ints:
     """What seconds of transfer on this edge add to the objective, in ticks."""
     ticks: Ints = np.rint(problem.edges.weight[edge] * seconds * TICKS_PER_SECOND).astype(np.int64)
     return ticks
-
-
-def group_seconds(problem: Problem, edge: int, level: int, k: int = 1) -> tuple[Floats, Floats]:
-    """Raw and least exposed seconds per group of a level (WAN: one group), for shards of width k.
-
-    The second is what no overlap can hide, equal to the first where the edge does not overlap.
-    """
-    topology = problem.topology
-    latency, rate = topology.latency[level], topology.seconds_per_byte[level]
-    size = problem.edges.bytes[edge] / k
-    chunk = problem.edges.chunk[edge] / k
-    raw = latency + size * rate
-    return raw, (latency + min(chunk, size) * rate if chunk else raw)
 
 
 def edge_ticks(problem: Problem, edge: int, source: Ints, target: Ints) -> tuple[Ints, Ints]:

@@ -1,22 +1,16 @@
-"""Plans over a part of a cluster's sites: what they take, what they prove, and where they stand in the whole."""
+"""Plans over a part of a cluster's sites: what they take, and what they prove of the whole."""
 
 from __future__ import annotations
 
 import dataclasses
 
-import numpy as np
-import numpy.typing as npt
-
-from iegopt.problem.compile import Compiled
 from iegopt.problem.sites import SiteTable
 from iegopt.problem.topology import Topology
 from iegopt.solvers.clock import pressure
 from iegopt.solvers.result import OPTIMALITY_GAP, Result, Status, relative_gap
 from iegopt.spec.graph import GraphSpec
 
-__all__ = ["beside", "in_whole", "of_part", "whole_seconds"]
-
-Ints = npt.NDArray[np.int64]
+__all__ = ["beside", "of_part", "whole_seconds"]
 
 _LEAST, _STAGE, _STAGE_SITE, _EDGE, _EDGE_SITE = 5e-4, 8e-5, 4e-9, 5e-5, 3e-9
 """Seconds to compile and to solve the relaxation, as measured by numpy on one core of a server: at least, for every
@@ -47,16 +41,3 @@ def beside(part: Result, whole: Result) -> Result:
     status = Status.OPTIMAL if gap is not None and gap <= OPTIMALITY_GAP else Status.FEASIBLE
     note = f"{whole.note}; the plan over promising sites is better"
     return dataclasses.replace(part, status=status, bound=bound, proof=whole.proof, note=note)
-
-
-def in_whole(part: Compiled, choice: Ints, whole: Compiled) -> Ints:
-    """(V,) the options of the whole problem at the sites, in the variants, of a choice over a part of the sites."""
-    assert part.table.whole is not None
-    sites = part.table.whole[part.problem.options.site[choice]]
-    found = np.zeros_like(choice)
-    for v, (site, option) in enumerate(zip(sites.tolist(), choice.tolist(), strict=True)):
-        variant = whole.problem.variants.index(part.problem.variants[int(part.problem.options.variant[option])])
-        span = whole.problem.options.of(v)
-        there = (whole.problem.options.site[span] == site) & (whole.problem.options.variant[span] == variant)
-        found[v] = span.start + int(np.flatnonzero(there)[0])
-    return found
