@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from functools import lru_cache
 from typing import Any
@@ -41,10 +42,14 @@ def placement(problem: Problem, choice: npt.NDArray[np.int64]) -> dict[str, dict
     }
 
 
+Instances = Callable[[int], dict[str, Any]]
+"""Seed -> an ``iegopt-instance/1`` document, small enough for brute force."""
+
+
 @lru_cache(maxsize=4096)
-def oracle(seed: int) -> tuple[dict[str, Any], Problem, Result]:
+def oracle(seed: int, instances: Instances = random_instance) -> tuple[dict[str, Any], Problem, Result]:
     """Document, problem and proven answer of a seed."""
-    document = random_instance(seed)
+    document = instances(seed)
     problem = to_problem(parse_instance(document, f"seed {seed}"))
     return document, problem, solve(problem, "brute")
 
@@ -59,9 +64,9 @@ def is_exact(name: str) -> bool:
 
 
 @lru_cache(maxsize=8192)
-def answer(seed: int, name: str) -> Result | None:
+def answer(seed: int, name: str, instances: Instances = random_instance) -> Result | None:
     """A solver's verified answer to the problem of a seed, ``None`` where it does not support it."""
-    problem = oracle(seed)[1]
+    problem = oracle(seed, instances)[1]
     params = Params(time_limit=LIMIT_EXACT if is_exact(name) else LIMIT_HEURISTIC)
     if name == AUTO_WITHOUT_BRUTE:
         with short_search(), mock.patch("iegopt.solvers.auto._ENUMERATED", -1):
@@ -74,9 +79,9 @@ def answer(seed: int, name: str) -> Result | None:
         return None if SOLVERS[name].supports(problem) is not None else solve(problem, name, params)
 
 
-def disagreement(seed: int, result: Result) -> str | None:
+def disagreement(seed: int, result: Result, instances: Instances = random_instance) -> str | None:
     """How an answer contradicts the oracle or the verifier of documents, ``None`` where it does not."""
-    document, problem, truth = oracle(seed)
+    document, problem, truth = oracle(seed, instances)
     if result.choice is not None:
         report = check_placement(document, placement(problem, result.choice))
         if not report.ok:
@@ -92,9 +97,9 @@ def disagreement(seed: int, result: Result) -> str | None:
     return None
 
 
-def incomplete(seed: int, result: Result) -> str | None:
+def incomplete(seed: int, result: Result, instances: Instances = random_instance) -> str | None:
     """How an exact solver fell short of the oracle's answer, ``None`` where it did not."""
-    truth = oracle(seed)[2]
+    truth = oracle(seed, instances)[2]
     if result.status is not truth.status:
         return f"{result.status}, the oracle says {truth.status}"
     if result.objective is None or truth.objective is None or result.objective == truth.objective:

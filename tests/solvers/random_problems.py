@@ -58,7 +58,7 @@ def random_instance(
         "name": f"random-{seed}",
         "devices": devices,
         "sites": sites,
-        "links": _links(rng, links, sites),
+        "links": draw_links(rng, links, sites),
         "stages": [],
         "edges": _edges(rng, shape, V),
     }
@@ -76,9 +76,9 @@ def random_instance(
     if drawn(affinity, 0.5):
         document["affinity"] = [_affinity(rng, V) for _ in range(rng.randint(1, 3))]
     if drawn(deadline, 0.35):
-        document["deadline"] = round(_typical_path(rng, document), 9)
+        document["deadline"] = round(typical_path(rng, document), 9)
     if drawn(extensions, 0.35):
-        _extend(rng, document)
+        extend(rng, document)
     return document
 
 
@@ -108,7 +108,7 @@ def _sites(rng: random.Random, gangs: bool) -> tuple[dict[str, Any], dict[str, A
     return {"id": [f"d{d}" for d in range(D)], "memory": [0] * D}, sites
 
 
-def _links(rng: random.Random, kind: str, sites: dict[str, Any]) -> dict[str, Any]:
+def draw_links(rng: random.Random, kind: str, sites: dict[str, Any]) -> dict[str, Any]:
     latencies = [2e-6, 1e-5, 2e-5, 1e-4, 5e-3]
     bandwidths = [6e11, 3.2e10, 1.25e10, 6.25e9, 1.25e9]
     if kind == "odd":
@@ -210,7 +210,7 @@ def _affinity(rng: random.Random, V: int) -> dict[str, Any]:
     }
 
 
-def _typical_path(rng: random.Random, document: dict[str, Any]) -> float:
+def typical_path(rng: random.Random, document: dict[str, Any]) -> float:
     """Something between hopeless and easy: a fraction of the stages' mean times along the longest path."""
     mean = [sum(s["options"]["time"]) / len(s["options"]["time"]) for s in document["stages"]]
     finish = list(mean)
@@ -220,7 +220,7 @@ def _typical_path(rng: random.Random, document: dict[str, Any]) -> float:
     return float(max(finish)) * rng.uniform(0.6, 1.6)
 
 
-def _extend(rng: random.Random, document: dict[str, Any]) -> None:
+def extend(rng: random.Random, document: dict[str, Any]) -> None:
     stages, edges = document["stages"], document["edges"]
     names = rng.sample(["overlap", "finish_by", "budget", "weights", "parallel_shards"], rng.randint(1, 3))
     if "overlap" in names:
@@ -230,7 +230,7 @@ def _extend(rng: random.Random, document: dict[str, Any]) -> None:
                 edge["overlap"] = {"chunk": rng.choice([1e6, 2.56e8, 1e10]), "hidden": hidden}
     if "finish_by" in names:
         stage = rng.choice(stages)
-        stage["finish_by"] = round(_typical_path(rng, document), 9)
+        stage["finish_by"] = round(typical_path(rng, document), 9)
     if "budget" in names:
         members = sorted(rng.sample(range(len(stages)), rng.randint(1, len(stages))))
         mean = sum(sum(stages[v]["options"]["time"]) / len(stages[v]["options"]["time"]) for v in members)

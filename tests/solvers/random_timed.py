@@ -26,7 +26,7 @@ def timed_instance(seed: int, features: tuple[str, ...] | None = None) -> dict[s
             for stage in document["stages"]:
                 stage["options"]["cost"] = [0.0] * len(stage["options"]["cost"])
     if "peak_memory" in chosen:
-        _lifetimes(rng, document)
+        lifetimes(rng, document)
     if rng.random() < 0.5:
         document.pop("deadline", None)
     instant = random.Random(f"instant {seed}")
@@ -37,7 +37,7 @@ def timed_instance(seed: int, features: tuple[str, ...] | None = None) -> dict[s
     return document
 
 
-def _lifetimes(rng: random.Random, document: dict[str, Any]) -> None:
+def lifetimes(rng: random.Random, document: dict[str, Any]) -> None:
     """KV caches, edges that hand them on, and capacities that a sum would break and a moment may not."""
     crowded = rng.random() < 0.7
     for stage in document["stages"]:

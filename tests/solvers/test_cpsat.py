@@ -10,18 +10,29 @@ import pytest
 
 import iegopt
 from iegopt.problem.families import generate
+from iegopt.problem.instance import parse_instance, to_problem
+from iegopt.solvers.api import solve
 from iegopt.solvers.brute import Brute
 from iegopt.solvers.cpsat import CpSat
 from iegopt.solvers.cpsat.solver import careful_solver, run
 from iegopt.solvers.evaluate import objective
 from iegopt.solvers.result import Params, Status
 from tests.solvers.random_problems import random_problem
+from tests.solvers.random_structured import structured_instance
 
 
 @pytest.mark.parametrize(("seed", "links"), [(303, "pairs"), (452, "pairs"), (10, "odd"), (743, "tree")])
 def test_presolve_claimed_a_wrong_optimum(seed: int, links: str) -> None:
     problem = random_problem(seed, links=links)
     assert run(problem, Params(), None).objective == Brute().solve(problem, Params(), None).objective
+
+
+@pytest.mark.parametrize("seed", [149, 169, 314])
+def test_presolve_did_not_end(seed: int) -> None:
+    problem = to_problem(parse_instance(structured_instance(seed)))
+    result = solve(problem, "cpsat", Params(time_limit=20.0))
+    assert result.status is Status.OPTIMAL
+    assert result.objective == Brute().solve(problem, Params(), None).objective
 
 
 def test_costs_beyond_the_range_of_the_engine_are_divided() -> None:

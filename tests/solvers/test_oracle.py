@@ -15,6 +15,7 @@ from tests.solvers.agreement import (
     is_exact,
     oracle,
 )
+from tests.solvers.random_structured import KINDS, structured_instance
 
 CHUNK = 50
 SEEDS = 300
@@ -40,6 +41,19 @@ def test_exact_solvers_prove_what_they_support(name: str, first: int) -> None:
     answers = {seed: answer(seed, name) for seed in range(first, first + CHUNK)}
     short = {seed: incomplete(seed, result) for seed, result in answers.items() if result is not None}
     assert not {seed: why for seed, why in short.items() if why}
+
+
+@pytest.mark.parametrize("name", [name for name in COMPARED if is_exact(name) and name != "milp-cbc"])
+def test_exact_solvers_prove_what_is_built_like_a_cluster(name: str) -> None:
+    wrong = {}
+    for seed in range(2 * len(KINDS)):
+        result = answer(seed, name, structured_instance)
+        if result is not None:
+            wrong[seed] = disagreement(seed, result, structured_instance) or incomplete(
+                seed, result, structured_instance
+            )
+    assert wrong
+    assert not {seed: why for seed, why in wrong.items() if why}
 
 
 def test_auto_without_brute_is_without_it() -> None:

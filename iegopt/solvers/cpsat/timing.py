@@ -1,7 +1,8 @@
 """When stages run, in the CP-SAT model: start times, one stage at a time on a device, memory at every moment.
 
 start[v], size[v], end[v]    start + size = end ≤ latest, in units (the greatest common divisor of all times)
-start[v] ≥ end[u] + t(e)     over every edge e = (u, v); equal to the largest where stages may not wait
+start[v] ≥ end[u] + t(e)     over every edge e = (u, v)
+start[v] = max arrival[e]    instead where stages may not wait, arrival[e] = end[u] + t(e)
 [start, end) of option o     an optional interval, present with x[o], on each of its devices: NoOverlap
 release[v]                   the largest end of v and of its consumers in place
 """
@@ -17,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 from ortools.sat.python import cp_model
 
+from iegopt.problem.transfer import edge_ticks
 from iegopt.solvers.cpsat.variables import EdgeVariables, Variables
 from iegopt.solvers.loads import latest_finish
 from iegopt.solvers.timed.bound import MakespanBound
@@ -153,7 +155,7 @@ class Timing:
 
     def _order(self, edges: Sequence[EdgeVariables], may_wait: bool) -> None:
         problem, model = self.problem, self.variables.model
-        arrivals: dict[int, list[cp_model.LinearExpr]] = defaultdict(list)
+        arrivals: dict[int, list[cp_model.IntVar]] = defaultdict(list)
         total = cp_model.LinearExpr.weighted_sum
         for edge in edges:
             u, v = int(problem.edges.source[edge.terms.edge]), int(problem.edges.target[edge.terms.edge])
@@ -162,15 +164,34 @@ class Timing:
             fixed = [self.variables.x[o] for o in edge.terms.options[some].tolist()]
             moved = total([d.literal for d in due], [d.time // self.unit for d in due])
             moved += total(fixed, (edge.terms.time[some] // self.unit).tolist())
-            arrivals[v].append(self.end[u] + moved)
-        for v in range(problem.V):
             if may_wait:
-                for arrival in arrivals[v]:
-                    model.add(self.start[v] >= arrival)
-            elif arrivals[v]:
+                model.add(self.start[v] >= self.end[u] + moved)
+            else:
+                arrivals[v].append(self._arrival(edge.terms.edge, self.end[u] + moved))
+        if may_wait:
+            return
+        for v in range(problem.V):
+            if arrivals[v]:
                 model.add_max_equality(self.start[v], arrivals[v])
             else:
                 model.add(self.start[v] == 0)
+
+    def _arrival(self, e: int, moment: cp_model.LinearExpr) -> cp_model.IntVar:
+        """The moment at which an edge delivers, as a variable.
+
+        Presolve of OR-Tools 9.15 may reduce a maximum of sums for minutes, whatever its limit: three stages and twenty
+        options were enough.
+        """
+        u, v = int(self.problem.edges.source[e]), int(self.problem.edges.target[e])
+        upper = int(self._latest[v])
+
+        def hinted(choice: Ints) -> int:
+            moved, _ = edge_ticks(self.problem, e, choice[u], choice[v])
+            return min(upper, self._units(int(self.times(choice).finish[u]) + int(moved)))
+
+        arrival = self.variables.integer(upper, hinted)
+        self.variables.model.add(arrival == moment)
+        return arrival
 
     def _end_in_place(self, e: int) -> cp_model.IntVar | None:
         """The end of an edge's target where both ends take one site, else 0; ``None`` where they never do."""
