@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from iegopt.errors import InputError
-from iegopt.planner import Planner
+from iegopt.planner import Planner, plan
 from iegopt.plans import NoPlan, Plan
 from iegopt.problem.instance import read_instance, to_problem, write_instance
 from iegopt.solvers.api import solve
@@ -219,6 +219,25 @@ def test_a_deadline_that_is_no_time_is_refused(deadline: float) -> None:
     planner = Planner(cluster({"id": "cpu", "model": "cpu-generic-32c"}))
     with pytest.raises(InputError, match="deadline_ms"):
         planner.plan(request(graph={"stages": [{"id": "a", "type": "output"}]}), deadline_ms=deadline)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "says"),
+    [
+        ({"request": "request.yaml"}, r"request: got a str, expected a RequestSpec \(iegopt.load_request reads one\)"),
+        ({"cluster": "cluster.yaml"}, r"cluster: got a str, expected a ClusterSpec \(iegopt.load_cluster reads one\)"),
+        ({"deadline_ms": "5"}, "deadline_ms: got a str, expected a number of milliseconds or None"),
+        ({"deadline_ms": True}, "deadline_ms: got a bool, expected a number of milliseconds or None"),
+        ({"params": {"time_limit": 1}}, "params: got a dict, expected a Params or None"),
+    ],
+)
+def test_an_argument_of_another_type_is_named(wrong: dict[str, Any], says: str) -> None:
+    right = {
+        "cluster": cluster({"id": "cpu", "model": "cpu-generic-32c"}),
+        "request": request(graph={"stages": [{"id": "a", "type": "output"}]}),
+    }
+    with pytest.raises(TypeError, match=f"^{says}$"):
+        plan(**right | wrong)
 
 
 @pytest.mark.parametrize(

@@ -59,6 +59,10 @@ class Questions(ABC):
     def graph(self, request: RequestSpec) -> GraphSpec: ...
 
     @abstractmethod
+    def _asked(self, request: RequestSpec) -> None:
+        """Refuse what is no request (``TypeError``)."""
+
+    @abstractmethod
     def plan(
         self,
         request: RequestSpec,
@@ -110,8 +114,10 @@ class Questions(ABC):
         Raises
         ------
         InputError
-            Unknown model or place, or a name that several racks or hosts have.
+            Unknown model or place, or a name that several racks or hosts have; a ``count`` below 1.
         """
+        if not (isinstance(count, int) and count >= 1):
+            raise InputError(f"idle_devices: count {count!r}: expected a whole number, at least 1")
         return Stock(self._cluster).idle(model, find_place(self._cluster, place), count)
 
     def suggest(
@@ -187,6 +193,7 @@ class Questions(ABC):
         InputError
             The objective is the critical path.
         """
+        self._asked(request)
         reason = why_no_sensitivity(request)
         if reason:
             raise InputError(f"sensitivity: {reason}")
@@ -214,6 +221,7 @@ class Questions(ABC):
         InputError
             The objective is the critical path, and stages must not overlap.
         """
+        self._asked(request)
         reason = why_no_prices(request)
         if reason:
             raise InputError(f"shadow_prices: {reason}")
@@ -226,6 +234,7 @@ class Questions(ABC):
     def _begin(
         self, request: RequestSpec, before: Plan | NoPlan | None, time_limit: float
     ) -> tuple[Clock, Plan | NoPlan]:
+        self._asked(request)
         if not (isinstance(time_limit, int | float) and time_limit >= 0):
             raise InputError(f"time_limit {time_limit!r}: expected a number of seconds, at least 0")
         clock = Clock(time_limit)

@@ -16,7 +16,7 @@ from typing import Self
 
 from iegopt import library
 from iegopt.batch import api as batch
-from iegopt.batch.arguments import check_type
+from iegopt.batch.arguments import check_milliseconds, check_type
 from iegopt.batch_plans import BatchPlan
 from iegopt.errors import InputError, InternalError
 from iegopt.explain import explain
@@ -64,9 +64,12 @@ class Planner(Questions):
     ------
     InputError
         Naming the entry of the cluster that is wrong.
+    TypeError
+        Here and in every method: an argument that is of no type of its own, such as a file's name for what is in it.
     """
 
     def __init__(self, cluster: ClusterSpec, *, tokenizer: Tokenizer | None = None) -> None:
+        check_type("cluster", cluster, ClusterSpec, made_by="iegopt.load_cluster reads one")
         self._cluster = CompiledCluster(cluster)
         self._tokenizer = tokenizer
         self._replanned: BatchPlan | None = None
@@ -102,6 +105,7 @@ class Planner(Questions):
         InputError
             Unknown model, or a graph over its ``dag_constraints``.
         """
+        self._asked(request)
         card = library.llm(request.model) if request.model is not None else None
         return build_graph(request, card, tokenizer=self._tokenizer, cards=library.llm).spec
 
@@ -124,6 +128,7 @@ class Planner(Questions):
 
     def verify(self, plan: Plan, request: RequestSpec, graph: GraphSpec | None = None) -> Report:
         """Recompute a plan from the documents and the present state; every violation is in the report."""
+        check_type("plan", plan, Plan)
         return check_plan(
             plan,
             graph or self.graph(request),
@@ -184,6 +189,9 @@ class Planner(Questions):
             The verifier refused an answer.
         """
         started = time.perf_counter()
+        check_type("params", params, Params, optional=True)
+        check_type("near", near, Plan, optional=True)
+        check_milliseconds("deadline_ms", deadline_ms)
         params = params or Params()
         if deadline_ms is not None and not deadline_ms >= 0:
             raise InputError(f"deadline_ms {deadline_ms}: expected a number of milliseconds, at least 0")
@@ -248,6 +256,9 @@ class Planner(Questions):
         else:
             choice = result.choice
         return dataclasses.replace(answer, explanation=explain(compiled, choice, answer, start))
+
+    def _asked(self, request: RequestSpec) -> None:
+        check_type("request", request, RequestSpec, made_by="iegopt.load_request reads one")
 
     def _on(self, cluster: CompiledCluster) -> Self:
         other = super()._on(cluster)

@@ -79,11 +79,13 @@ def solve(
     """
     start = time.perf_counter()
     if solver not in SOLVERS:
-        close = difflib.get_close_matches(solver, SOLVERS, n=1)
+        close = difflib.get_close_matches(str(solver), SOLVERS, n=1)
         guess = f"Maybe {close[0]}?" if close else f"Known: {', '.join(SOLVERS)}"
         raise InputError(f"no solver {solver!r}. {guess}")
     if not isinstance(problem, Problem):
         raise InputError(f"problem: {a_kind(type(problem))}, expected an iegopt.problem.arrays.Problem")
+    if params is not None and not isinstance(params, Params):
+        raise InputError(f"params: {a_kind(type(params))}, expected iegopt.Params")
     hint = _as_choice(hint)
     chosen = SOLVERS[solver]
     reason = chosen.supports(problem)

@@ -23,6 +23,7 @@ PLANNER = Planner(CLUSTER)
         (lambda: PLANNER.suggest(REQUEST, top=0), "suggest: top 0: expected a whole number, at least 1"),
         (lambda: PLANNER.suggest(REQUEST, top=-1), "suggest: top -1: expected a whole number, at least 1"),
         (lambda: PLANNER.suggest(REQUEST, "H1000"), "unknown device model H1000"),
+        (lambda: PLANNER.idle_devices("L40S", "a", 0), "idle_devices: count 0: expected a whole number, at least 1"),
         (lambda: PLANNER.what_if(REQUEST, remove="fats"), "no device of cluster lab is called fats. Maybe fast?"),
         (
             lambda: PLANNER.what_if(REQUEST, update={"fast": {"qeue": (1, 0.5)}}),  # type: ignore[typeddict-unknown-key]
@@ -47,6 +48,13 @@ QUESTIONS: list[Any] = [
 def test_a_time_limit_is_called_by_its_name(ask: Any, limit: Any) -> None:
     with pytest.raises(InputError, match=r"^time_limit .*: expected a number of seconds, at least 0"):
         ask(PLANNER, REQUEST, time_limit=limit)
+
+
+@pytest.mark.parametrize("ask", QUESTIONS, ids=lambda ask: ask.__name__)
+def test_the_name_of_a_file_is_no_request(ask: Any) -> None:
+    before = planned(CLUSTER, REQUEST)
+    with pytest.raises(TypeError, match=r"^request: got a str, expected a RequestSpec \(iegopt.load_request"):
+        ask(PLANNER, "request.yaml", before=before)
 
 
 @pytest.mark.parametrize("ask", QUESTIONS, ids=lambda ask: ask.__name__)

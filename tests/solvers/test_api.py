@@ -157,6 +157,11 @@ def test_what_is_no_problem_is_refused() -> None:
         api.solve({}, "auto")  # type: ignore[arg-type]
 
 
+def test_params_are_no_mapping(problem: Problem) -> None:
+    with pytest.raises(InputError, match=r"params: a dict, expected iegopt\.Params"):
+        api.solve(problem, params={"time_limit": 1})  # type: ignore[arg-type]
+
+
 def test_an_infeasible_hint_is_left_out_and_the_note_says_so(problem: Problem, truth: Result) -> None:
     assert truth.choice is not None
     tight = replace(problem, capacity=problem.capacity * 0)
