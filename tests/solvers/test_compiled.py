@@ -173,10 +173,10 @@ def test_constants_are_those_of_the_package(loaded: SimpleNamespace) -> None:
     from iegopt.solvers.exact import kernels as module
     from iegopt.solvers.exact import link_kernels
     from iegopt.solvers.search import kernels as in_search
-    from iegopt.solvers.timed import openings, walk
+    from iegopt.solvers.timed import dispatching, openings, walk
 
     assert in_search.TICKS_PER_SECOND == TICKS_PER_SECOND
-    assert walk._OPENINGS == openings.OPENINGS
+    assert (walk._OPENINGS, walk._RULES) == (openings.OPENINGS, dispatching.RULES)
     assert (module.UNREACHABLE, module.TICKS_PER_SECOND) == (UNREACHABLE, TICKS_PER_SECOND)
     assert link_kernels._UNREACHABLE == UNREACHABLE
 

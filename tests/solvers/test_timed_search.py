@@ -173,14 +173,6 @@ def test_memory_that_cannot_bind_is_not_counted() -> None:
     assert slack.budget == NO_LIMIT
 
 
-@pytest.fixture
-def core(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The kernels, compiled where this machine has none yet, for one test alone."""
-    pytest.importorskip("numba")
-    monkeypatch.setattr(compiled, "_ready", None)
-    compiled.warmup()
-
-
 @pytest.mark.parametrize("first", range(0, 120, 40))
 @pytest.mark.usefixtures("core")
 def test_the_compiled_walk_makes_plans_that_the_verifier_passes(first: int) -> None:
@@ -242,8 +234,9 @@ def test_openings_of_the_compiled_walk_are_those_of_the_paper() -> None:
     assert all(pins[3, v] == 3 * v + 1 for v in mean.critical)
     ends = {}
     for each in (1, 2, 3):
-        walk._values[0], walk._priorities[0], walk._plans[0] = np.inf, priorities[each], pins[each]
-        walk._go(0.0, 1)
+        walk = Walk(price, [1.0] * 10, random.Random(0))
+        given = priorities[each : each + 1], pins[each : each + 1]
+        core.schedules(walk._layout, 3, 3, 1.0, *given, walk._values, walk._priorities, walk._plans)
         ends[each] = walk._values[0] / SECOND
     assert ends == {1: 80, 2: 127, 3: 86}
 

@@ -103,12 +103,13 @@ def _registered() -> tuple[dict[str, tuple[Any, str]], str | None]:
     try:
         from iegopt.solvers.exact import kernels, link_kernels
         from iegopt.solvers.search import kernels as in_search
+        from iegopt.solvers.timed import dispatching, openings, reinsertion
         from iegopt.solvers.timed import kernels as in_time
-        from iegopt.solvers.timed import openings
     except RuntimeError as error:  # numba looks for a folder for its cache as soon as a function is defined
         return {}, f"numba has nowhere to keep kernels, set NUMBA_CACHE_DIR to a folder ({error})"
     assert link_kernels.send_columns.__name__ in kernels.KERNELS
-    return {**kernels.KERNELS, **in_search.KERNELS, **in_time.KERNELS, **openings.KERNELS}, None
+    timed = {**in_time.KERNELS, **openings.KERNELS, **dispatching.KERNELS, **reinsertion.KERNELS}
+    return {**kernels.KERNELS, **in_search.KERNELS, **timed}, None
 
 
 def _call_each() -> None:
@@ -135,7 +136,10 @@ def _call_each() -> None:
     tree, sites = SiteTree(toy.topology), np.arange(4)
     free = tuple(np.zeros(1, dtype=np.int64) for _ in tree.levels)
     LevelLink(tree, free, sites, sites, np.zeros(4, dtype=np.bool_)).send(sites[:, None], True)
-    Walk(Pricer(toy), [1.0, 1.0], random.Random(0)).best(Clock(1.0), 0, 1)
+    walk = Walk(Pricer(toy), [1.0, 1.0], random.Random(0))
+    walk.best(Clock(1.0), 0, 1)
+    for take in walk.turns:
+        take(0.0, 1)
 
 
 class _NotCachedError(Exception):

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from iegopt.solvers.compiling import kernel, part, uniform
 
-__all__ = ["KERNELS", "Layout", "walk"]
+__all__ = ["KERNELS", "Layout", "schedules", "walk"]
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -32,11 +32,19 @@ Layout = tuple[Ints, Ints, Ints, Ints, Ints, Ints, Ints, Ints, Ints, Ints, Ints,
 @part
 def _gap(begin: Ints, end: Ints, count: int, at: int, length: int) -> Any:
     """The first moment from ``at`` on that none of the spans, in their order, keeps from lasting ``length``."""
-    for k in range(count):
-        if at < end[k]:
-            if begin[k] >= at + length:
-                return at
-            at = end[k]
+    if count == 0 or at >= end[count - 1]:
+        return at
+    low, high = 0, count - 1
+    while low < high:
+        middle = (low + high) // 2
+        if at < end[middle]:
+            high = middle
+        else:
+            low = middle + 1
+    for k in range(low, count):
+        if begin[k] >= at + length:
+            return at
+        at = end[k]
     return at
 
 
@@ -53,9 +61,14 @@ def _occupy(begin: Ints, end: Ints, count: int, at: int, finish: int) -> None:
 
 
 @part
+def _comes_before(priority: Floats, v: int, w: int) -> bool:
+    return bool(priority[v] > priority[w] or (priority[v] == priority[w] and v < w))
+
+
+@part
 def _build(
     layout: Layout, sites: int, weight: float, priority: Floats, pinned: Ints, noise: float, state: Any, begin: Any,
-    end: Any, count: Ints, missing: Ints, chosen: Ints, start: Ints, finish: Ints,
+    end: Any, count: Ints, missing: Ints, ready: Ints, chosen: Ints, start: Ints, finish: Ints,
 ) -> float:  # fmt: skip
     """Fill in ``chosen`` (positions among the K options) and the times; what the plan costs, in ticks."""
     ptr, site, device, time, cost, in_ptr, in_edge, in_source, out_ptr, out_target, moved, paid = layout
@@ -63,14 +76,20 @@ def _build(
     count[:] = 0
     total = 0.0
     makespan = 0
+    known = 0
     for v in range(V):
         missing[v] = in_ptr[v + 1] - in_ptr[v]
+        if missing[v] == 0:
+            ready[known] = v
+            known += 1
     for _ in range(V):
-        v = -1
-        for w in range(V):
-            if missing[w] == 0 and (v < 0 or priority[w] > priority[v]):
-                v = w
-        missing[v] = -1
+        first_of_all = 0
+        for k in range(1, known):
+            if _comes_before(priority, ready[k], ready[first_of_all]):
+                first_of_all = k
+        v = ready[first_of_all]
+        known -= 1
+        ready[first_of_all] = ready[known]
         first, last = ptr[v], ptr[v + 1]
         if pinned[v] >= 0:
             first, last = pinned[v], pinned[v] + 1
@@ -110,7 +129,11 @@ def _build(
             _occupy(begin[d], end[d], count[d], best_at, finish[v])
             count[d] += 1
         for i in range(out_ptr[v], out_ptr[v + 1]):
-            missing[out_target[i]] -= 1
+            w = out_target[i]
+            missing[w] -= 1
+            if missing[w] == 0:
+                ready[known] = w
+                known += 1
     return total + weight * makespan
 
 
@@ -165,7 +188,7 @@ def walk(
     begin = np.empty((devices, V), dtype=np.int64)
     end = np.empty((devices, V), dtype=np.int64)
     count = np.empty(devices, dtype=np.int64)
-    missing = np.empty(V, dtype=np.int64)
+    missing, ready = np.empty(V, dtype=np.int64), np.empty(V, dtype=np.int64)
     chosen = np.empty(V, dtype=np.int64)
     start = np.empty(V, dtype=np.int64)
     finish = np.empty(V, dtype=np.int64)
@@ -184,8 +207,9 @@ def walk(
                 amount = uniform(state)
                 noise = mean * weight * (0.001 if amount < 0.34 else 0.1 if amount < 0.67 else 0.5)
         value = _build(
-            layout, sites, weight, priority, pinned, noise, state, begin, end, count, missing, chosen, start, finish
-        )
+            layout, sites, weight, priority, pinned, noise, state, begin, end, count, missing, ready, chosen, start,
+            finish,
+        )  # fmt: skip
         values[2] += 1
         if value <= values[0] * (1.0 + slack):
             values[0] = value
@@ -206,11 +230,49 @@ def walk(
             plans[0] = plans[1]
 
 
+@kernel
+def schedules(
+    layout: Layout, sites: int, devices: int, weight: float, openings: Floats, pins: Ints, values: Floats,
+    priorities: Floats, plans: Ints,
+) -> None:  # fmt: skip
+    """The list schedules of given priorities and pins (openings, V), the best of which is where a walk goes on.
+
+    The other parameters are as in ``walk``.
+    """
+    V = len(layout[0]) - 1
+    begin = np.empty((devices, V), dtype=np.int64)
+    end = np.empty((devices, V), dtype=np.int64)
+    count = np.empty(devices, dtype=np.int64)
+    missing, ready = np.empty(V, dtype=np.int64), np.empty(V, dtype=np.int64)
+    chosen, start, finish = np.empty(V, dtype=np.int64), np.empty(V, dtype=np.int64), np.empty(V, dtype=np.int64)
+    state = np.zeros(1, dtype=np.uint64)
+    for each in range(len(openings)):
+        value = _build(
+            layout, sites, weight, openings[each], pins[each], 0.0, state, begin, end, count, missing, ready, chosen,
+            start, finish,
+        )  # fmt: skip
+        if value < values[1]:
+            values[1] = value
+            priorities[1] = openings[each]
+            plans[1] = pins[each]
+            plans[2] = chosen
+            plans[3] = start
+            plans[4] = finish
+    values[0] = values[1]
+    priorities[0] = priorities[1]
+    plans[0] = plans[1]
+
+
 KERNELS: dict[str, tuple[Any, str]] = {
+    "schedules": (
+        schedules,
+        "void(UniTuple(int64[::1], 12), int64, int64, float64, float64[:, ::1], int64[:, ::1], float64[::1], "
+        "float64[:, ::1], int64[:, ::1])",
+    ),
     "walk": (
         walk,
         "void(UniTuple(int64[::1], 12), int64, int64, float64, float64, float64[::1], float64, int64, uint64[::1], "
         "float64[::1], float64[:, ::1], int64[:, ::1])",
-    )
+    ),
 }
 """Name -> numba's dispatcher, and the signature to compile it for."""

@@ -1,4 +1,9 @@
-"""The compiled walk over list schedules (``kernels.walk``), where nothing but costs and time couples the stages."""
+"""Compiled search where nothing but costs and time couples the stages.
+
+It opens with the list schedules of the literature (``openings``, ``dispatching``). Then a search over the orders of the
+devices (``reinsertion``), which starts from the best plan every time, and a walk over list schedules (``kernels.walk``)
+take turns: the first improves what it finds, the second finds what the first would not come by.
+"""
 
 from __future__ import annotations
 
@@ -29,14 +34,23 @@ _FEW_LINKS, _LAYOUT_SHARE = 50_000, 0.3
 _CHUNK_SHARE, _CHUNK_LEAST, _CHUNK_MOST = 0.1, 3e-5, 0.005
 """Share of the time left, and seconds at least and at most, between two looks at the clock: a look takes as long as a
 few plans."""
-_OPENINGS = 10
-"""As in ``openings``, which only a process with numba can import."""
+_OPENINGS, _RULES = 10, 5
+"""As in ``openings`` and ``dispatching``, which only a process with numba can import."""
 _OPENING_SHARE, _OPENINGS_NEED = 0.5, 4e-5
 """Part of the time left that openings may take, and seconds of them beside their plans."""
-_PLAN_NEEDS, _PAIR_NEEDS, _OPTION_NEEDS = 3e-7, 5e-10, 5e-9
-"""Seconds of a plan, more per stage squared, and more per option, as measured on one core of a server."""
+_PLAN_NEEDS, _PAIR_NEEDS, _OPTION_NEEDS, _RULE_NEEDS = 3e-7, 8e-10, 1e-8, 5e-9
+"""Seconds of a plan, more per stage squared, and per option, and of one by a rule per stage and option, as measured on
+one core of a server."""
 _SLACK = 0.02
 """A plan worse by this share may be the next to start from at the beginning; falls to 0 over the run."""
+_DRIFT = 10.0
+"""Times as much in the search over orders, whose every step is the best of many."""
+_ANYWHERE, _ANYWHERE_COSTS = 0.1, 0.5
+"""Share of its steps that begin at any stage: where only the makespan counts, and where costs do."""
+_CALL_NEEDS, _CALL_STAGE, _FEWEST_STEPS = 5e-6, 1e-7, 4
+"""Seconds of a call of a kernel without its steps, more per stage, and how many steps are worth one."""
+_STEP_SHARE = 0.3
+"""What such a step takes at first, as a part of a list schedule."""
 
 
 def walkable(price: Pricer, clock: Clock) -> bool:
@@ -58,13 +72,21 @@ class Walk:
 
     def __init__(self, price: Pricer, ranks: Sequence[float], rng: random.Random) -> None:
         problem = self._problem = price.problem
+        options = problem.options
         self._price = price
         self._own = np.concatenate(price.own)
         topology = problem.topology
-        self._layout = _layout(price, self._own, topology.device_index[problem.options.site[self._own]])
+        self._layout = _layout(price, self._own, topology.device_index[options.site[self._own]])
         self._devices = topology.D if problem.no_overlap else 0
-        self._mean = float(problem.options.time[self._own].mean())
+        self._mean = float(options.time[self._own].mean())
         self._ranks = np.array(ranks, dtype=np.float64)
+        self._weight = problem.makespan_millionths / 10**6
+        costs = bool(options.cost[self._own].any() or problem.edges.weight.any())
+        self._anywhere = 1.0 if self._weight == 0 else _ANYWHERE_COSTS if costs else _ANYWHERE
+        self.turns = self._reinsert, self._walk
+        """What takes turns: each takes a slack, as a share, and how many steps."""
+        self._call = _CALL_NEEDS + _CALL_STAGE * problem.V
+        self._step = [_STEP_SHARE * self._plan_seconds, self._plan_seconds]
         self._state = np.array([rng.randrange(1, 2**63)], dtype=np.uint64)
         self._values = np.array([np.inf, np.inf, 0.0])
         self._priorities = np.stack([self._ranks, self._ranks])
@@ -76,57 +98,75 @@ class Walk:
         Before, it ends at a plan proven optimal by the bound ``least`` (ticks), or after ``patience`` plans without a
         better one. ``report`` receives better plans.
         """
-        total, count, known = max(clock.left, 1e-9), 0, float(self._values[1])
-        if known == np.inf:
-            count = self._open(clock)
-        chunk = self._chunk(clock, self._plan_seconds)
-        while count == 0 or clock.left > 0:
-            began = clock.seconds
-            self._go(_SLACK * max(0.0, clock.left) / total, chunk)
-            count += chunk
+        total, known = max(clock.left, 1e-9), float(self._values[1])
+        count = self._open(clock) if known == np.inf else 0
+        stale, turn = 0, 0
+        while True:
             if self._values[1] < known:
-                known = float(self._values[1])
+                known, stale = float(self._values[1]), 0
                 if report is not unheard:
                     found = self._found()
                     report(found.choice, None, None, found.table.start if self._devices else None)
-            if known - least <= OPTIMALITY_GAP * abs(known) or (patience is not None and self._values[2] >= patience):
+            closed = known - least <= OPTIMALITY_GAP * abs(known)
+            if closed or (patience is not None and stale >= patience) or clock.left <= 0:
                 break
-            each = max(1e-7, (clock.seconds - began) / chunk)
-            chunk = self._chunk(clock, each)
+            began, left = clock.seconds, clock.left
+            seconds = min(max(_CHUNK_SHARE * left, min(left, _CHUNK_LEAST)), _CHUNK_MOST) - self._call
+            chunk = max(_FEWEST_STEPS, int(seconds / self._step[turn]))
+            self.turns[turn](_SLACK * left / total, chunk)
+            self._step[turn] = max(1e-7, (clock.seconds - began - self._call) / chunk)
+            count, stale, turn = count + chunk, stale + chunk, 1 - turn
         return self._found(), count
 
     @property
     def _plan_seconds(self) -> float:
         return _PLAN_NEEDS + _PAIR_NEEDS * self._problem.V**2 + _OPTION_NEEDS * len(self._own)
 
-    def _chunk(self, clock: Clock, each: float) -> int:
-        """Steps of so many seconds until the next look at the clock."""
-        left = clock.left
-        return max(1, int(min(max(_CHUNK_SHARE * left, min(left, _CHUNK_LEAST)), _CHUNK_MOST) / each))
-
     def _open(self, clock: Clock) -> int:
         """The given ranks, and the other openings where there is time; how many plans that makes."""
-        core, V = kernels(), self._problem.V
-        assert core is not None
-        self._go(0.0, 1)
-        if _OPENINGS_NEED + _OPENINGS * self._plan_seconds > _OPENING_SHARE * clock.left:
-            return 1
-        priorities, pins = np.empty((_OPENINGS, V)), np.empty((_OPENINGS, V), dtype=np.int64)
-        core.openings(self._layout, self._problem.topology.S, self._ranks, priorities, pins)
-        for each in range(1, _OPENINGS):
-            self._values[0], self._priorities[0], self._plans[0] = np.inf, priorities[each], pins[each]
-            self._go(0.0, 1)
-        self._values[0], self._priorities[0], self._plans[0] = self._values[1], self._priorities[1], self._plans[1]
-        return _OPENINGS
-
-    def _go(self, slack: float, steps: int) -> None:
         core, problem = kernels(), self._problem
         assert core is not None
-        weight = problem.makespan_millionths / 10**6
+        V, S, weight = problem.V, problem.topology.S, self._weight
+        priorities, pins = np.empty((_OPENINGS, V)), np.empty((_OPENINGS, V), dtype=np.int64)
+        count = 1
+        priorities[0], pins[0] = self._ranks, -1
+        if _OPENINGS_NEED + _OPENINGS * self._plan_seconds < _OPENING_SHARE * clock.left:
+            count = _OPENINGS
+            core.openings(self._layout, S, self._ranks, priorities, pins)
+        core.schedules(
+            self._layout, S, self._devices, weight, priorities[:count], pins[:count], self._values, self._priorities,
+            self._plans,
+        )  # fmt: skip
+        if count == 1:
+            return 1
+        if _RULE_NEEDS * _RULES * V * len(self._own) > _OPENING_SHARE * clock.left:
+            return count
+        core.dispatched(self._layout, S, self._devices, weight, priorities[1], self._values, self._plans)
+        return count + _RULES
+
+    def _walk(self, slack: float, steps: int) -> None:
+        """Take steps of the walk over priorities."""
+        core, problem = kernels(), self._problem
+        assert core is not None
         core.walk(
-            self._layout, problem.topology.S, self._devices, weight, self._mean, self._ranks, slack, steps,
+            self._layout, problem.topology.S, self._devices, self._weight, self._mean, self._ranks, slack, steps,
             self._state, self._values, self._priorities, self._plans,
         )  # fmt: skip
+
+    def _reinsert(self, slack: float, steps: int) -> None:
+        """Take steps of the search over orders from the best plan, and let the walk go on from a better one."""
+        core, problem = kernels(), self._problem
+        assert core is not None
+        known = float(self._values[1])
+        core.reinsert(
+            self._layout, problem.topology.S, self._devices, self._weight, _DRIFT * slack, self._anywhere, steps,
+            self._state, self._values, self._plans,
+        )  # fmt: skip
+        if self._values[1] < known:
+            start, finish = self._plans[3], self._plans[4]
+            self._values[0], self._values[2] = self._values[1], 0
+            self._priorities[:] = finish.max() + 1 - start
+            self._plans[:2] = self._plans[2]
 
     def _found(self) -> Found:
         chosen = self._own[self._plans[2]].tolist()
