@@ -26,7 +26,7 @@ VARIANTS_OF_AUTO = (AUTO_WITHOUT_BRUTE, AUTO_WITH_ENGINE, "auto")
 COMPARED = [name for name in SOLVERS if name not in ("auto", "brute")] + list(VARIANTS_OF_AUTO)
 
 LIMIT_EXACT = 60.0
-LIMIT_HEURISTIC = 0.05
+LIMIT_HEURISTIC = 0.02
 """Seconds. A heuristic may use all of its time."""
 
 

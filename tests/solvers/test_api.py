@@ -199,9 +199,10 @@ def test_every_solver_names_what_proved_that_there_is_no_plan(name: str) -> None
     crowded = replace(problem, options=replace(problem.options, share=share, site=site))
     assert np.diff(ptr).min() > 0
     if api.SOLVERS[name].supports(crowded) is None:
-        result = api.solve(crowded, name, Params(time_limit=20.0))
+        exact = api.SOLVERS[name].exact
+        result = api.solve(crowded, name, Params(time_limit=20.0 if exact else 0.2))  # the others search to the end
         assert (result.status, bool(result.proof)) == (
-            (Status.INFEASIBLE, True) if api.SOLVERS[name].exact else (Status.UNKNOWN, result.proof is not None)
+            (Status.INFEASIBLE, True) if exact else (Status.UNKNOWN, result.proof is not None)
         )
 
 

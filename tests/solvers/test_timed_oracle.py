@@ -36,9 +36,12 @@ def oracle(seed: int) -> tuple[dict[str, Any], Problem, Result]:
 @lru_cache(maxsize=4 * SEEDS)
 def answer(seed: int, name: str) -> Result:
     problem = oracle(seed)[1]
-    limit = {"cpsat": None, "auto": 30.0, ENUMERATES: 30.0}.get(name, 0.03)
+    limit = {"cpsat": None, "auto": 30.0, ENUMERATES: 30.0}.get(name, 0.02)
     most = 1.0 if name == ENUMERATES else -1.0
-    with mock.patch.multiple("iegopt.solvers.timed.solve", _SEARCH_MOST=0.005, _ENUMERATION_MOST=most):
+    with (
+        mock.patch.multiple("iegopt.solvers.timed.solve", _SEARCH_MOST=0.005, _ENUMERATION_MOST=most),
+        mock.patch("iegopt.solvers.search.greedy._START_MOST", 0.005),
+    ):
         return solve(problem, "auto" if name == ENUMERATES else name, Params(time_limit=limit))
 
 

@@ -32,6 +32,8 @@ __all__ = ["Best", "GreedySolver", "backtrack_fitting", "construct", "first_plan
 Ints = npt.NDArray[np.int64]
 _TIME_FOR_A_START = 0.5
 """Seconds of time limit below which no plan is made that is not an answer itself."""
+_START_SHARE, _START_MOST = 0.1, 1.0
+"""Of the time limit, and seconds at most, for such a plan."""
 Best = tuple[int, Ints]
 """Objective in ticks and (V,) options of a feasible plan."""
 
@@ -69,7 +71,7 @@ def plan_without_time(problem: Problem, params: Params, hint: Ints | None) -> In
     if hint is not None or (params.time_limit is not None and params.time_limit < _TIME_FOR_A_START):
         return hint
     plain = dataclasses.replace(problem, makespan_weight=0.0, no_overlap=False, peak_memory=False)
-    limit = 1.0 if params.time_limit is None else min(1.0, 0.1 * params.time_limit)
+    limit = _START_MOST if params.time_limit is None else min(_START_MOST, _START_SHARE * params.time_limit)
     return GreedySolver().solve(plain, dataclasses.replace(params, time_limit=limit, report=unheard), None).choice
 
 
