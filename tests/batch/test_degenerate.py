@@ -52,10 +52,10 @@ def places(plan: BatchPlan) -> dict[str, tuple[str | None, str | None]]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(0, 20, 5))
+@pytest.mark.parametrize("seed", [0, 6])
 def test_without_reuse_it_is_as_good_as_least_loaded(seed: int) -> None:
     better = 0
-    for case in map(random_case, range(seed, seed + 5)):
+    for case in map(random_case, range(seed, seed + 6)):
         queue = tuple(q.model_copy(update={"prefix": (), "held_kv": 0, "held_on": None}) for q in case.snapshot.queue)
         spec = case.snapshot.model_copy(update={"queue": queue})
         model = build_model(case.cluster, spec, case.policy)

@@ -35,6 +35,8 @@ from tests.solvers.agreement import oracle
 from tests.solvers.random_problems import random_problem
 
 Bools = npt.NDArray[np.bool_]
+SEEDS = 300
+"""Those of ``test_oracle``, whose answers are at hand."""
 
 
 def root(problem: Problem, steps: int, upper: int) -> tuple[Candidates, Pricing, int, np.ndarray]:
@@ -49,7 +51,7 @@ def improved(pricing: Pricing, steps: int, upper: int, patient: bool = True) -> 
     return pricing.run(lambda: upper, steps, 1.0, lambda plan: None, lambda _: False, patient)
 
 
-@pytest.mark.parametrize("first", range(0, 300, 50))
+@pytest.mark.parametrize("first", range(0, SEEDS, 50))
 def test_bounds_and_min_marginals_never_exceed_a_plan_that_is_optimal(first: int) -> None:
     tested = 0
     for seed in range(first, first + 50):
@@ -194,7 +196,7 @@ def test_beam_keeps_memory_and_meets_slack_optimum() -> None:
     assert beam(c, priced, 0, every, 2**60, 1).value[0] == priced.bound[0]
 
 
-@pytest.mark.parametrize("first", range(0, 400, 50))
+@pytest.mark.parametrize("first", range(0, SEEDS, 50))
 @pytest.mark.parametrize(("width", "steps"), [(1_000_000, 1), (3, 1), (1_000_000, 12), (12, 12)])
 def test_beam_has_the_optimum_or_bounds_it(first: int, width: int, steps: int) -> None:
     solved = 0

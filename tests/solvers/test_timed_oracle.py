@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
+from functools import cache
 from typing import Any
 from unittest import mock
 
@@ -26,14 +26,14 @@ ENUMERATES = "auto-enumerates"
 COMPARED = ("cpsat", "auto", ENUMERATES, "local", "greedy")
 
 
-@lru_cache(maxsize=SEEDS)
+@cache
 def oracle(seed: int) -> tuple[dict[str, Any], Problem, Result]:
     document = timed_instance(seed)
     problem = to_problem(parse_instance(document, f"seed {seed}"))
     return document, problem, solve(problem, "brute")
 
 
-@lru_cache(maxsize=4 * SEEDS)
+@cache
 def answer(seed: int, name: str) -> Result:
     problem = oracle(seed)[1]
     limit = {"cpsat": None, "auto": 30.0, ENUMERATES: 30.0}.get(name, 0.02)
