@@ -15,6 +15,7 @@ import pytest
 from benchmarks.runtime_overhead import DEVICE, Fixed
 from iegopt.control.messages import Accepted, Answer, Command, Event, Finished, Stream
 from iegopt.control.policy import ControlPolicy
+from iegopt_runtime.net import frames
 from iegopt_runtime.net.address import Address
 from iegopt_runtime.shell import shell as shell_module
 from iegopt_runtime.shell.feeds import Feeds
@@ -56,8 +57,8 @@ async def served(folder: Path, policy: ControlPolicy) -> AsyncIterator[Shell]:
 
 
 @asynccontextmanager
-async def worker(folder: Path, executor: PlainExecutor) -> AsyncIterator[None]:
-    identity = Identity("host/cpu", DEVICE, "cpu", {"host": DEVICE}, slots=4)
+async def worker(folder: Path, executor: PlainExecutor, slots: int = 4) -> AsyncIterator[None]:
+    identity = Identity("host/cpu", DEVICE, "cpu", {"host": DEVICE}, slots)
     serving = asyncio.create_task(Worker(identity, executor, Address(path=str(folder / "c.sock")), SECRET).run())
     try:
         yield
@@ -101,6 +102,38 @@ def test_a_journal_that_began_anew_amid_a_request_carries_it_on(
     answer = asyncio.run(asyncio.wait_for(play(), 30))
     assert answer["status"] == "complete"
     assert [answer["stages"][name]["attempts"] for name in "abc"] == [1, 2, 1]  # the worker was a new one
+
+
+def test_results_of_a_long_absence_that_no_frame_holds_together_are_all_taken_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = [f"s{number}" for number in range(20)]
+    routers = {"graph": {"name": "many", "stages": [{"id": name, "type": "router"} for name in names], "edges": []}}
+
+    class Long(Held):
+        begun_all = 0
+
+        async def run(self, kind: str, work: Document, attempt: Attempt) -> Document:
+            self.begun_all += 1
+            await self.may_go_on.wait()
+            return {"decision": "x" * 1000}
+
+    async def play() -> dict[str, Any]:
+        executor = Long()
+        async with contextlib.AsyncExitStack() as stack:
+            async with served(tmp_path, ControlPolicy()) as shell:
+                await stack.enter_async_context(worker(tmp_path, executor, len(names)))
+                submit(shell, "r", routers)
+                while executor.begun_all < len(names):
+                    await asyncio.sleep(0.001)
+            monkeypatch.setattr(frames, "LONGEST", 10_000)
+            executor.may_go_on.set()
+            async with served(tmp_path, ControlPolicy()) as shell:
+                return await answer_of(shell, "r")
+
+    answer = asyncio.run(asyncio.wait_for(play(), 30))
+    assert answer["status"] == "complete"
+    assert {answer["stages"][name]["attempts"] for name in names} == {1}
 
 
 def test_who_heard_some_tokens_before_a_journal_began_anew_hears_the_next_ones_after_it() -> None:

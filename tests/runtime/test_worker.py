@@ -11,9 +11,10 @@ import pytest
 
 from iegopt.control.messages import AttemptKey
 from iegopt_runtime.errors import Refused, RuntimeFault
+from iegopt_runtime.net import frames
 from iegopt_runtime.net.address import Address
 from iegopt_runtime.net.connection import Connection, Listener
-from iegopt_runtime.workers.attempts import RunningAttempt
+from iegopt_runtime.workers.attempts import EndedAttempts, RunningAttempt
 from iegopt_runtime.workers.executor import Attempt, Document, WorkerState
 from iegopt_runtime.workers.plain import PlainExecutor
 from iegopt_runtime.workers.worker import Identity, Worker
@@ -175,3 +176,86 @@ def test_it_ends_where_its_executor_has_broken_down(tmp_path: Path) -> None:
 
     with pytest.raises(RuntimeFault, match="the engine has ended"):
         served(tmp_path, executor, controller, ends=True)
+
+
+def ended(number: int, size: int) -> tuple[RunningAttempt, dict[str, Any]]:
+    attempt = RunningAttempt(AttemptKey("r", f"s{number}", 1), "w", lambda frame: None)
+    return attempt, attempt.frame("Finished", result={"text": "x" * size})
+
+
+def test_results_are_told_newest_first_as_far_as_a_frame_holds_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(frames, "LONGEST", 8000)  # a list may take 1000 of them
+    kept = EndedAttempts()
+    for number in range(5):
+        kept.keep(*ended(number, 200))
+    assert [frame["stage"] for frame in kept.newest()] == ["s2", "s3", "s4"]
+    assert kept.get(AttemptKey("r", "s0", 1)) == ended(0, 200)[1]
+    kept.keep(*ended(5, 2000))
+    assert kept.newest() == []
+    kept.forget("r")
+    assert kept.requests() == set()
+
+
+@pytest.mark.parametrize(
+    ("result", "reason"),
+    [
+        ({"vectors": [[float("nan")]]}, "stage s: end.result.vectors.0.0: nan: expected a finite number"),
+        ({"text": "x" * 9000}, "a frame of type 'Finished' has 9087 bytes: expected at most 8000"),
+    ],
+)
+def test_what_a_controller_would_refuse_is_kept_as_a_failure(
+    result: dict[str, Any], reason: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whether there is a connection at the moment or not: the worker itself would be refused for it later."""
+    monkeypatch.setattr(frames, "LONGEST", 8000)
+    attempt = RunningAttempt(AttemptKey("r", "s", 1), "w", lambda frame: None)
+    said = EndedAttempts().keep(attempt, attempt.last("Finished", result=result))
+    assert (said["type"], said["cause"], said["message"]) == ("Failed", "error", reason)
+
+
+def test_results_beyond_a_frame_are_asked_for_again_and_none_is_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One frame with all of them was refused, and the worker lost for good."""
+    monkeypatch.setattr(frames, "LONGEST", 8000)
+    stages = [f"s{number}" for number in range(12)]
+
+    async def controller(connection: Connection) -> None:
+        await heard(connection, "Registered")
+        for stage in stages:
+            connection.send(START | {"stage": stage})
+        for _ in stages:
+            await heard(connection, "Finished")
+        connection.send({"type": "Introduce", "worker": "d/cpu"})
+        again = await heard(connection, "Registered")
+        assert (len(again["finished"]), again["holds"]) == (1, ["pushed", "r"])
+        connection.send(START | {"stage": "s3"})
+        assert (await heard(connection, "Finished"))["result"] == {"text": "x" * 700}
+
+    served(tmp_path, Holder({"text": "x" * 700}), controller)
+
+
+def test_a_controller_that_is_not_understood_is_called_again_after_a_growing_pause(tmp_path: Path) -> None:
+    told: list[str] = []
+
+    async def run() -> list[float]:
+        met: list[float] = []
+
+        async def serve(connection: Connection) -> None:
+            met.append(asyncio.get_running_loop().time())
+            connection.send({"type": "Stopp"})
+            await until_it_ends(connection)
+
+        async with Listener(SECRET, serve) as listener:
+            address = await listener.listen(Address(path=str(tmp_path / "s")))
+            working = asyncio.create_task(Worker(WHO, Holder({}), address, SECRET, 10.0, told.append).run())
+            while len(met) < 4:
+                await asyncio.sleep(0.005)
+            working.cancel()
+            await asyncio.gather(working, return_exceptions=True)
+        return met
+
+    first, *_, before, last = asyncio.run(run())
+    assert last - before >= 0.08  # 20 ms, 40, 80
+    assert last - first >= 0.14
+    assert told[0] == "d/cpu calls its controller anew: a command: type: Stopp: no such message. Maybe Stop?"

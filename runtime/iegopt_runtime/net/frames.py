@@ -7,22 +7,26 @@ from __future__ import annotations
 
 import asyncio
 import struct
-from typing import Any
+from collections.abc import Iterable
+from typing import Any, TypeVar
 
 import msgpack
 
 from iegopt.units import a_kind
 from iegopt_runtime.errors import WireError
 
-__all__ = ["LONGEST", "Frame", "Frames", "decode", "decode_all", "encode", "read_frame", "stamped"]
+__all__ = ["LONGEST", "Frame", "Frames", "decode", "decode_all", "encode", "fitting", "read_frame", "stamped"]
 
 Frame = dict[str, Any]
+T = TypeVar("T")
 
 LONGEST = 64 * 2**20
 """Bytes of the longest frame; a KV cache travels on the data plane, not here."""
 
 _LENGTH = 4
 _DEEPEST = 64
+_SHARE = 8
+"""Parts of a frame of which a list may take one: what holds several is still one frame."""
 _SHORT_MAP, _LONGEST_SHORT_MAP = 0x80, 0x8F
 _AT = b"\xa2at\xcb"
 """The key, and the mark of a float of eight bytes (https://github.com/msgpack/msgpack/blob/master/spec.md)."""
@@ -86,6 +90,17 @@ def stamped(body: bytes, at: float) -> bytes:
         return bytes((body[0] + 1,)) + body[1:] + _AT + struct.pack(">d", at)
     packed: bytes = msgpack.packb({**decode(body), "at": at}, use_bin_type=True)
     return packed
+
+
+def fitting(values: Iterable[T], most: int = LONGEST) -> list[T]:
+    """The first of the values, as many as one field of a frame holds, and no more than ``most`` bytes of them."""
+    left, chosen = min(most, LONGEST // _SHARE), list[T]()
+    for value in values:
+        left -= len(msgpack.packb(value, use_bin_type=True))
+        if left < 0:
+            break
+        chosen.append(value)
+    return chosen
 
 
 class Frames:

@@ -7,14 +7,21 @@ misses nothing. Tokens streamed are kept likewise, so that a controller that com
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from iegopt.control.documents import plain
 from iegopt.control.messages import AttemptKey
-from iegopt_runtime.net.frames import Frame
+from iegopt.errors import SpecError
+from iegopt_runtime.errors import WireError
+from iegopt_runtime.net.frames import Frame, encode, fitting
 
-__all__ = ["RunningAttempt"]
+__all__ = ["EndedAttempts", "RunningAttempt"]
+
+_TOLD_AT_ONCE = 2**20
+"""Bytes of results that a worker tells of its own accord when it comes back: the controller has most of them."""
 
 
 @dataclass
@@ -86,3 +93,36 @@ class RunningAttempt:
         if self._tokens:
             said.append(self.frame("Progress", offset=self._offset, tokens=list(self._tokens), text=self._text))
         return said
+
+
+class EndedAttempts:
+    """The last message of each attempt that has ended."""
+
+    def __init__(self) -> None:
+        self._last: dict[AttemptKey, Frame] = {}
+
+    def keep(self, attempt: RunningAttempt, last: Frame) -> Frame:
+        """What is to be said of its end: ``last``, or that this cannot be said, which a controller would take for a
+        broken worker."""
+        with contextlib.suppress(MemoryError):  # it may well be said later
+            try:
+                encode(last)
+                plain(last, f"stage {attempt.stage}", "end")
+            except (WireError, SpecError) as error:
+                last = attempt.last("Failed", cause="error", message=str(error)[:1000], transient=False)
+        self._last[attempt.key] = last
+        return last
+
+    def get(self, key: AttemptKey) -> Frame | None:
+        return self._last.get(key)
+
+    def newest(self) -> list[Frame]:
+        """The last ones, in their order, as far as one frame holds them. A start of any other is answered with it."""
+        return fitting(reversed(self._last.values()), _TOLD_AT_ONCE)[::-1]
+
+    def requests(self) -> set[str]:
+        return {key.request_id for key in self._last}
+
+    def forget(self, request_id: str) -> None:
+        for key in [key for key in self._last if key.request_id == request_id]:
+            del self._last[key]

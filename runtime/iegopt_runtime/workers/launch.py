@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import signal
+import sys
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -75,7 +76,7 @@ async def serve(
             executor = await asyncio.to_thread(_ROLES[deployed.role], setting)
             slots = deployed.spec.max_batch * 2 if deployed.role == "lm" else deployed.spec.slots
             identity = Identity(deployed.name, device, role, deployed.location, slots)
-            worker = Worker(identity, executor, controller, secret, heartbeat)
+            worker = Worker(identity, executor, controller, secret, heartbeat, _tell)
             asyncio.get_running_loop().add_signal_handler(signal.SIGUSR1, worker.drain)
             await worker.run()
 
@@ -83,6 +84,11 @@ async def serve(
     # One that is still starting has nothing to finish: it is not waited for until its models are loaded.
     asyncio.get_running_loop().add_signal_handler(signal.SIGUSR1, serving.cancel)
     await until_terminated(serving)
+
+
+def _tell(line: str) -> None:
+    sys.stderr.write(f"{line}\n")
+    sys.stderr.flush()
 
 
 def _lm(setting: _Setting) -> Executor:

@@ -35,8 +35,8 @@ from iegopt.errors import IegoptError, InputError
 from iegopt_runtime.errors import KvLost, NoRoom, Refused, RuntimeFault, WireError, is_out_of_memory
 from iegopt_runtime.net.address import Address
 from iegopt_runtime.net.connection import Connection, connect
-from iegopt_runtime.net.frames import Frame, decode
-from iegopt_runtime.workers.attempts import RunningAttempt
+from iegopt_runtime.net.frames import Frame, decode, fitting
+from iegopt_runtime.workers.attempts import EndedAttempts, RunningAttempt
 from iegopt_runtime.workers.executor import Executor, StageFailed, StagePreempted
 
 __all__ = ["Identity", "Worker"]
@@ -63,15 +63,19 @@ class Worker:
     ----------
     heartbeat
         Seconds between two signs of life.
+    tell
+        Is told why it leaves a controller.
     """
 
     def __init__(
-        self, identity: Identity, executor: Executor, controller: Address, secret: bytes, heartbeat: float = 1.0
-    ) -> None:
+        self, identity: Identity, executor: Executor, controller: Address, secret: bytes, heartbeat: float = 1.0,
+        tell: Callable[[str], None] = lambda line: None,
+    ) -> None:  # fmt: skip
         self.identity, self.epoch = identity, secrets.token_hex(8)
         self._executor, self._controller, self._secret, self._heartbeat = executor, controller, secret, heartbeat
+        self._tell = tell
         self._running: dict[AttemptKey, RunningAttempt] = {}
-        self._ended: dict[AttemptKey, Frame] = {}
+        self._ended = EndedAttempts()
         self._connection: Connection | None = None
         self._dismissed = asyncio.Event()
         self._draining = False
@@ -105,7 +109,7 @@ class Worker:
         self._send({"type": "Draining", "worker": self.identity.worker})
 
     async def _serve(self) -> None:
-        pause = _FIRST_PAUSE
+        pause, again, clock = _FIRST_PAUSE, 0.0, asyncio.get_running_loop().time
         while True:
             try:
                 connection = await connect(self._controller, self._secret, self.identity.worker, "worker")
@@ -113,7 +117,7 @@ class Worker:
                 await asyncio.sleep(pause)
                 pause = min(2 * pause, _LONGEST_PAUSE)
                 continue
-            pause = _FIRST_PAUSE
+            pause, begun = _FIRST_PAUSE, clock()
             self._connection = connection
             beats = asyncio.create_task(self._beat())
             hearing = asyncio.create_task(self._listen(connection))
@@ -128,6 +132,9 @@ class Worker:
                 for task in (beats, hearing):
                     task.cancel()
                 await connection.closed()
+            # Without a pause, two that do not understand each other would do nothing but meet.
+            again = min(max(_FIRST_PAUSE, 2 * again), _LONGEST_PAUSE) if clock() - begun < _LONGEST_PAUSE else 0.0
+            await asyncio.sleep(again)
 
     def _introduce(self) -> None:
         """Say who is there, what runs and what has ended, each with all that was said of it before."""
@@ -137,8 +144,8 @@ class Worker:
             "location": who.location, "epoch": self.epoch, "addresses": self._executor.addresses(),
             "slots": who.slots, "variants": list(now.variants), "kv_free": now.kv_free,
             "weights_free": now.weights_free, "load_times": dict(now.load_times),
-            "running": [list(key) for key in self._running], "finished": list(self._ended.values()),
-            "holds": self._holds(), "kv": sorted(self._executor.kv()),
+            "running": [list(key) for key in self._running], "finished": self._ended.newest(),
+            "holds": self._holds(), "kv": fitting(sorted(self._executor.kv())),
         })  # fmt: skip
         for attempt in self._running.values():
             for frame in attempt.so_far():
@@ -147,7 +154,8 @@ class Worker:
             self.drain()
 
     def _holds(self) -> list[str]:
-        return sorted({key.request_id for key in self._ended} | self._executor.holds())
+        """Those that a frame has no room for are told when it has, after others were forgotten."""
+        return fitting(sorted(self._ended.requests() | self._executor.holds()))
 
     async def _beat(self) -> None:
         while True:
@@ -165,7 +173,8 @@ class Worker:
             try:
                 bodies = await connection.receive_all()
                 commands = [_command(decode(body)) for body in bodies]
-            except (WireError, InputError):  # not our controller's doing: begin anew
+            except (WireError, InputError) as error:  # not our controller's doing: begin anew
+                self._tell(f"{self.identity.worker} calls its controller anew: {error}")
                 return
             if not commands:
                 return
@@ -184,8 +193,8 @@ class Worker:
 
     def _start(self, command: Start) -> None:
         key = AttemptKey(command.request_id, command.stage, command.attempt)
-        if key in self._ended:
-            self._send(self._ended[key])
+        if (ended := self._ended.get(key)) is not None:
+            self._send(ended)
             return
         if key in self._running:
             for frame in self._running[key].so_far():
@@ -234,12 +243,7 @@ class Worker:
         else:
             last = task.result()
         del self._running[attempt.key]
-        self._ended[attempt.key] = last
-        try:
-            self._send(last)
-        except WireError as error:  # a result that no frame holds
-            self._ended[attempt.key] = attempt.last("Failed", cause="error", message=str(error), transient=False)
-            self._send(self._ended[attempt.key])
+        self._send(self._ended.keep(attempt, last))
 
     def _stop(self, command: Stop) -> None:
         attempt = self._running.get(AttemptKey(command.request_id, command.stage, command.attempt))
@@ -264,8 +268,7 @@ class Worker:
         self._executor.release(command.kv_id)
 
     def _forget(self, command: Forget) -> None:
-        for key in [key for key in self._ended if key.request_id == command.request_id]:
-            del self._ended[key]
+        self._ended.forget(command.request_id)
         self._executor.forget(command.request_id)
 
     def _introduce_again(self, command: Introduce) -> None:
