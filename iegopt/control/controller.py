@@ -47,7 +47,7 @@ class Controller:
     Parameters
     ----------
     policy
-        A journal is replayed under the policy that it was written under.
+        The first one, which ``Configured`` replaces: a journal is replayed under the policies it was written under.
     cards
         Finds the card of a model by name (``iegopt.library.llm``).
     """
@@ -150,6 +150,7 @@ _HANDLERS: dict[type[Event], Callable[[Core, Any], None]] = {
     messages.Failed: failing.failed,
     messages.Preempted: preemption.preempted,
     messages.Ticked: _tick,
+    messages.Configured: restart.configured,
     messages.Restarted: restart.restarted,
 }
 

@@ -80,7 +80,8 @@ def compute_time_used(core: Core, run: RequestRun) -> None:
 def timed_out(core: Core, run: RequestRun) -> None:
     """The limit ``termination_policy.timeout``, from the submission on."""
     limit = run.request.dag_constraints.termination_policy.timeout
-    ending.reach_limit(core, run, "timeout", f"{core.now - run.submitted:.3f} s are over, allowed {limit:g} s")
+    over = f"{core.now - run.submitted:.3f} s are over, allowed {limit:g} s"
+    ending.reach_limit(core, run, "timeout", f"{over}{planning.not_up(core, run)}")
 
 
 def grace_over(core: Core, run: RequestRun) -> None:

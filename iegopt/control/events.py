@@ -13,6 +13,7 @@ __all__ = [
     "Acknowledged",
     "AttemptKey",
     "Cancelled",
+    "Configured",
     "Disconnected",
     "Draining",
     "Event",
@@ -263,6 +264,19 @@ class Ticked(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class Configured(Event):
+    """What the controller is started with and goes by from here on. It comes at the time of the event before, so that
+    ``Restarted`` still knows how long the controller was away.
+
+    ``policy``: a ControlPolicy's document. ``workers``: name -> role of those that the cluster has, which may take their
+    time to come up.
+    """
+
+    policy: dict[str, Any]
+    workers: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
 class Restarted(Event):
     """The controller was away and has replayed its journal; workers get a time of grace to come back.
 
@@ -273,5 +287,6 @@ class Restarted(Event):
 
 EVENTS: tuple[type[Event], ...] = (
     Submitted, Cancelled, Acknowledged, Planned, Registered, Heartbeat, Disconnected, Draining, Accepted, Waiting,
-    Resumed, Progress, Finished, Failed, Preempted, Reserved, ReservationRefused, Ticked, Restarted,
+    Resumed, Progress, Finished, Failed, Preempted, Reserved, ReservationRefused, Ticked, Configured,
+    Restarted,
 )  # fmt: skip

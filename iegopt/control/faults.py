@@ -76,6 +76,7 @@ def lose(core: Core, worker: Worker) -> None:
     lost = [w for w in group if w.lost_at is None]
     for one in lost:
         one.gone_at, one.lost_at = _gone_at(one), core.now
+        core.pool.is_missed(one.id, core.now)
         core.timers.clear(("worker", one.id))
         core.timers.set(("forgotten", one.id), core.now + _KEPT)
     _struck(core, lost, cause, files=LEVELS[cause] >= LEVELS["rack"])

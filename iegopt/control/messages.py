@@ -5,7 +5,7 @@
     client ── Submitted, Cancelled, Acknowledged ──▶ ┌────────────┐ ── Stream, Answer ─────────────────▶ client
     planner ── Planned ────────────────────────────▶ │ Controller │ ── MakePlan ───────────────────────▶ planner
     worker ── Registered, Heartbeat, Accepted, … ──▶ └────────────┘ ── Start, Stop, Reserve, Release … ▶ worker
-    shell ── Ticked, Restarted, Disconnected ─────▶                 ── WakeAt, Discard ───────────────▶ shell
+    shell ── Configured, Restarted, Ticked, … ────▶                 ── WakeAt, Discard ───────────────▶ shell
 
 Times are seconds of the controller's own clock, stamped by the shell; sizes are bytes. Every field is plain data (text,
 whole and finite numbers, lists, mappings with text as keys), so that a message crosses JSON and msgpack unchanged.
@@ -43,6 +43,7 @@ from iegopt.control.events import (
     Acknowledged,
     AttemptKey,
     Cancelled,
+    Configured,
     Disconnected,
     Draining,
     Event,
@@ -75,6 +76,7 @@ __all__ = [
     "AttemptKey",
     "Cancelled",
     "Command",
+    "Configured",
     "Differs",
     "Discard",
     "Disconnected",

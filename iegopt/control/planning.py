@@ -7,13 +7,14 @@ worker has.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from iegopt.control import ending
 from iegopt.control.core import Core
 from iegopt.control.growth import ahead
 from iegopt.control.messages import MakePlan, Planned
-from iegopt.control.pool import role_of
+from iegopt.control.pool import Expected, role_of
 from iegopt.control.request_run import RequestRun
 from iegopt.control.stage_run import PlannedStage, StageRun
 from iegopt.control.states import State
@@ -21,7 +22,7 @@ from iegopt.spec.graph import GraphSpec
 from iegopt.spec.stage import StageKind, StageSpec
 from iegopt.units import shown
 
-__all__ = ["ask", "pool_changed", "read_plan", "receive", "remaining_graph"]
+__all__ = ["ask", "not_up", "pool_changed", "read_plan", "receive", "remaining_graph"]
 
 _POLICIES = (
     "id", "precision", "sla_class", "weights", "objective", "no_overlap", "memory_accounting", "prefer",
@@ -30,6 +31,8 @@ _POLICIES = (
 """Parts of a request that a plan of its graph depends on."""
 _ASKED = {*_POLICIES, "dag_constraints", "sla"}
 _UNLIMITED = "10000h"
+_SHOWN = 5
+"""Of the workers that are waited for."""
 
 
 def ask(core: Core, run: RequestRun) -> None:
@@ -193,11 +196,57 @@ def _without_plan(core: Core, run: RequestRun, reason: str, final: bool) -> None
     elif run.avoid:
         run.avoid.clear()
         want_plan(core, run, "devices avoided so far may serve again")
-    elif run.unplanned_since is None:
+    else:
+        _wait_for_workers(core, run, reason)
+
+
+def _wait_for_workers(core: Core, run: RequestRun, reason: str) -> None:
+    """Ask again whenever workers come or go, until patience ends; longer where some are still to come up."""
+    if run.unplanned_since is None:
         run.unplanned_since = core.now
-        core.timers.set(("patience", run.id), core.now + core.policy.plan_patience)
-    elif core.now >= run.unplanned_since + core.policy.plan_patience:
-        ending.end(core, run, "failed", f"no plan: {reason}")
+    until = _patience_ends(core, run)
+    if core.now >= until:
+        ending.end(core, run, "failed", f"no plan: {reason}{not_up(core, run)}")
+        return
+    missed = _missed(core, run)
+    run.note(core.now, f"waits for a plan for up to {until - core.now:g} s{f', and for {missed}' if missed else ''}")
+    core.timers.set(("patience", run.id), until)
+
+
+def _patience_ends(core: Core, run: RequestRun) -> float:
+    """Up to when a plan is waited for. One who has just come, or is to, may be what it takes."""
+    policy, sla = core.policy, run.request.sla
+    assert run.unplanned_since is not None
+    limits = [limit for limit in (sla.ttft, sla.e2e) if limit is not None and run.planned == 0]
+    longest = run.submitted + min(limits, default=math.inf)
+    ends = [run.unplanned_since + policy.plan_patience]
+    for worker in _needed(core, run).values():
+        if worker.since is None:
+            ends.append(worker.came + policy.plan_patience)
+        else:
+            ends.append(min(longest, worker.since + policy.startup_grace))
+    return max(ends)
+
+
+def _needed(core: Core, run: RequestRun) -> dict[str, Expected]:
+    """The cluster's workers of a role that a request still needs."""
+    left = (s for s in run.stages.values() if not (s.withdrawn or s.state is State.COMPLETED))
+    roles = {role_of(stage.kind) for stage in left}
+    return {name: worker for name, worker in core.pool.expected.items() if worker.role in roles}
+
+
+def not_up(core: Core, run: RequestRun) -> str:
+    """Which workers a request without a plan waits for, to follow a reason; empty where there are none."""
+    missed = _missed(core, run)
+    if not missed or run.unplanned_since is None:
+        return ""
+    return f"; {core.now - run.unplanned_since:.1f} s were waited for workers that did not come up: {missed}"
+
+
+def _missed(core: Core, run: RequestRun) -> str:
+    names = [name for name, worker in _needed(core, run).items() if worker.since is not None]
+    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    return f"{', '.join(names[:_SHOWN])}{more}"
 
 
 def pool_changed(core: Core) -> None:

@@ -10,12 +10,13 @@ from iegopt.control.states import BLOCK_TIMEOUT
 from iegopt.spec.base import Spec
 from iegopt.spec.policy import KvTransferConfig, PreemptionConfig
 from iegopt.spec.quantities import PositiveInt, Seconds, SmallInt
+from iegopt.units import shown
 
 __all__ = ["ControlPolicy"]
 
 
 class ControlPolicy(Spec):
-    """Policy of one controller; a journal is replayed under the policy that it was written under.
+    """Policy of one controller; a journal is replayed under the policies that it was written under.
 
     Attributes
     ----------
@@ -39,6 +40,9 @@ class ControlPolicy(Spec):
         Seconds that running stages have after a limit was reached, and that a stage has to stop.
     plan_patience
         Seconds in which the planner is asked again, whenever workers come or go, before a request without a plan fails.
+    startup_grace
+        Seconds in which workers of the cluster may come up, from when the controller began, or lost them, until requests
+        that need them fail; before its first plan a request waits for no longer than its SLA allows it to take.
     max_in_flight, max_queued
         Requests worked on, and waiting beside them; more are refused.
     kv_patience
@@ -66,6 +70,7 @@ class ControlPolicy(Spec):
     max_migrations: SmallInt = 2
     stop_grace: Seconds = 5.0
     plan_patience: Seconds = 10.0
+    startup_grace: Seconds = 300.0
     max_in_flight: PositiveInt = 64
     max_queued: SmallInt = 1024
     preemption: PreemptionConfig = PreemptionConfig()
@@ -74,6 +79,12 @@ class ControlPolicy(Spec):
     keep_copy: Literal["L1", "L2"] | None = None
     tool_timeout: Seconds = 30.0
     answer_kept: Seconds = 3600.0
+
+    def differences(self, other: ControlPolicy) -> list[str]:
+        """The fields in which another policy differs: what they are there, and here."""
+        ours, theirs = (policy.model_dump(mode="json", by_alias=True) for policy in (self, other))
+        changed = (name for name in ours if theirs[name] != ours[name])
+        return [f"{name} is {shown(theirs[name])}, and no longer {shown(ours[name])}" for name in changed]
 
     def retry_after(self, failures: int) -> float:
         """Seconds before a stage that has failed so often begins again."""

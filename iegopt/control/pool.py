@@ -9,7 +9,7 @@ from typing import Any
 from iegopt.control.messages import Registered
 from iegopt.spec.kinds import role_of
 
-__all__ = ["Place", "Pool", "Worker", "role_of"]
+__all__ = ["Expected", "Place", "Pool", "Worker", "role_of"]
 
 Place = tuple[str, str]
 """A device, and a role of workers on it."""
@@ -73,15 +73,25 @@ class Worker:
 
 
 @dataclass
+class Expected:
+    """A worker that the cluster has: since when it is waited for, ``None`` where it is not, and when it came last."""
+
+    role: str
+    since: float | None
+    came: float = 0.0
+
+
+@dataclass
 class Pool:
     """Workers by id, lost ones included.
 
-    ``slow``: device -> how many times longer than planned a stage took there, until one is in time again.
+    ``expected``: those that the cluster has. ``slow``: device -> how many times longer than planned a stage took there, until one is in time again.
     ``leaving``: those that drain. ``_serving`` holds the workers by what they serve; ``workers`` is changed by
     ``register`` and ``remove`` only.
     """
 
     workers: dict[str, Worker] = field(default_factory=dict)
+    expected: dict[str, Expected] = field(default_factory=dict)
     slow: dict[str, float] = field(default_factory=dict)
     leaving: dict[str, None] = field(default_factory=dict)
     _serving: dict[Place, list[Worker]] = field(default_factory=dict, compare=False)
@@ -110,6 +120,33 @@ class Pool:
         if worker is not None:
             self._serving[worker.serves].remove(worker)
             self.leaving.pop(name, None)
+
+    def expect(self, workers: dict[str, str], now: float) -> None:
+        """Those that the cluster has, with their roles; who is not there is waited for from now on, or still."""
+        there, before = {worker.id for worker in self.known()}, self.expected
+        self.expected = {name: Expected(role, None if name in there else now) for name, role in workers.items()}
+        for name, worker in self.expected.items():
+            old = before.get(name)
+            if old is not None and old.role == worker.role and (name in there or old.since is not None):
+                self.expected[name] = old
+
+    def is_there(self, name: str, now: float) -> None:
+        """A worker need not be waited for any more."""
+        found = self.expected.get(name)
+        if found is not None and found.since is not None:
+            found.since, found.came = None, now
+
+    def is_missed(self, name: str, now: float) -> None:
+        """A worker is lost, and may come up again."""
+        found = self.expected.get(name)
+        if found is not None:
+            found.since = now
+
+    def shift(self, away: float) -> None:
+        """Nobody could come up in the seconds that the controller was away."""
+        for found in self.expected.values():
+            found.since = None if found.since is None else found.since + away
+            found.came += away
 
     def drain(self, worker: Worker) -> None:
         """It gets no more work."""

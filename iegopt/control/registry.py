@@ -139,6 +139,7 @@ def heartbeat(core: Core, event: Heartbeat) -> None:
 
 def _heard(core: Core, worker: Worker) -> None:
     worker.heard = core.now
+    core.pool.is_there(worker.id, core.now)
     core.timers.set(("worker", worker.id), core.now + core.policy.lost_after * core.policy.heartbeat)
 
 

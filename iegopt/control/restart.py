@@ -1,4 +1,4 @@
-"""A controller that was away and has replayed its journal: what may not have left is asked for again.
+"""A controller that begins, or that was away and has replayed its journal: what may not have left is asked for again.
 
 What stages did meanwhile is not known yet, so that the time does not count against them; a request's own time-out does.
 """
@@ -7,11 +7,19 @@ from __future__ import annotations
 
 from iegopt.control import planning
 from iegopt.control.core import Core
-from iegopt.control.messages import Answer, Restarted, Stream
+from iegopt.control.messages import Answer, Configured, Restarted, Stream
+from iegopt.control.policy import ControlPolicy
+from iegopt.spec.explain_error import validate
 
-__all__ = ["restarted"]
+__all__ = ["configured", "restarted"]
 
 _PAUSED = ("slow", "block", "stop", "compute", "grace", "patience")
+
+
+def configured(core: Core, event: Configured) -> None:
+    """Go by another policy from here on; know which workers may still come up."""
+    core.policy = validate(ControlPolicy, event.policy, "policy")
+    core.pool.expect({name: str(role) for name, role in event.workers.items()}, core.now)
 
 
 def restarted(core: Core, event: Restarted) -> None:
@@ -38,7 +46,10 @@ def _stop_the_clock(core: Core, away: float) -> None:
     for key, at in list(core.timers.times.items()):
         if key[0] in _PAUSED:
             core.timers.set(key, at + away)
+    core.pool.shift(away)
     for run in core.runs.values():
+        if run.unplanned_since is not None:
+            run.unplanned_since += away
         for stage in run.live():
             if stage.runs_since is not None:
                 stage.runs_since += away

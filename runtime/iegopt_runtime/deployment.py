@@ -11,7 +11,7 @@ from iegopt.spec.cluster import ClusterSpec
 from iegopt.spec.device import DeviceSpec
 from iegopt.spec.worker import Role, WorkerSpec
 
-__all__ = ["Deployed", "accelerator", "deployed", "find_worker", "preloads"]
+__all__ = ["Deployed", "accelerator", "deployed", "find_worker", "preloads", "roles"]
 
 
 @dataclass(frozen=True)
@@ -46,6 +46,11 @@ def deployed(cluster: ClusterSpec) -> tuple[Deployed, ...]:
             found += _of_device(spec, next(devices))
     _check_blocks(cluster, [worker for worker in found if worker.role == "lm"])
     return tuple(found)
+
+
+def roles(workers: Iterable[Deployed]) -> dict[str, Role]:
+    """Name -> role of each."""
+    return {worker.name: worker.role for worker in workers}
 
 
 def _check_blocks(cluster: ClusterSpec, models: Sequence[Deployed]) -> None:

@@ -23,11 +23,10 @@ from iegopt.spec.cluster import ClusterSpec
 from iegopt.spec.load import dump
 from iegopt.spec.request import RequestSpec
 from iegopt.spec.worker import Role
-from iegopt_runtime.deployment import Deployed, deployed, preloads
+from iegopt_runtime.deployment import Deployed, deployed, preloads, roles
 from iegopt_runtime.net.address import Address
 from iegopt_runtime.run_folder import RunFolder
 from iegopt_runtime.shell.journal import Journal
-from iegopt_runtime.shell.launch import policy_in_force
 from iegopt_runtime.shell.plan_service import PlanService
 from iegopt_runtime.shell.shell import Shell
 from iegopt_runtime.shell.submissions import Verdict
@@ -162,8 +161,8 @@ class Runtime:
         folder = self.folder
         (folder.path / "cluster.yaml").write_text(dump("cluster", self._cluster))
         journal = Journal(self._journal or folder.path / "journal")
-        policy = policy_in_force(journal, self._policy, self._tell)
-        self.shell = Shell(policy, journal, PlanService(self._cluster), folder.secret, self._tell)
+        plans, workers = PlanService(self._cluster), roles(self._workers)
+        self.shell = Shell(self._policy, journal, plans, folder.secret, self._tell, workers=workers)
         self._address = await self.shell.listen(Address(path=str(folder.socket)))
         self._running = asyncio.create_task(self.shell.run())
         self.supervisor = Supervisor(folder, self._is_registered, preloads(local))

@@ -192,8 +192,8 @@ class Journal:
         return document
 
     def policy(self, wanted: Frame) -> Frame:
-        """The policy under which the events were and will be handled: the one in force as long as there are events of
-        its time, else the one that is wanted, which is then written down."""
+        """The policy under which the first of the events were and will be handled: the one written down as long as
+        there are any, else the one that is wanted, which then is."""
         held = self._db.execute("SELECT body FROM policy").fetchone()
         if held is not None and self.size:
             return decode(held[0])

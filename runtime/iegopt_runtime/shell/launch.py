@@ -12,13 +12,14 @@ from iegopt.errors import InputError
 from iegopt.spec.cluster import ClusterSpec
 from iegopt.spec.explain_error import validate
 from iegopt.spec.load import read_document
+from iegopt_runtime.deployment import deployed, roles
 from iegopt_runtime.net.address import Address
 from iegopt_runtime.processes import until_terminated
 from iegopt_runtime.shell.journal import Journal
 from iegopt_runtime.shell.plan_service import PlanService
 from iegopt_runtime.shell.shell import Shell
 
-__all__ = ["policy_in_force", "read_policy", "serve"]
+__all__ = ["read_policy", "serve"]
 
 
 def read_policy(file: Path | None) -> ControlPolicy:
@@ -53,7 +54,7 @@ async def serve(
         Where the address or the journal cannot be had.
     """
     opened = Journal(journal, durable)
-    shell = Shell(policy_in_force(opened, policy, tell), opened, PlanService(cluster), secret, tell)
+    shell = Shell(policy, opened, PlanService(cluster), secret, tell, workers=roles(deployed(cluster)))
     if not address.is_loopback:
         tell(f"{address} can be reached from other machines: frames are authenticated, but not encrypted")
     try:
@@ -65,13 +66,3 @@ async def serve(
     gc.collect()
     gc.freeze()  # what was imported stays: a full collection, in which nothing else happens, need not look through it
     await until_terminated(asyncio.create_task(shell.run()))
-
-
-def policy_in_force(journal: Journal, policy: ControlPolicy, tell: Callable[[str], None]) -> ControlPolicy:
-    """A journal is replayed under the policy that it was written under."""
-    wanted = policy.model_dump(mode="json", by_alias=True)
-    held = journal.policy(wanted)
-    if held == wanted:
-        return policy
-    tell("the journal was written under another policy, which stays in force: a new one takes another journal")
-    return validate(ControlPolicy, held, "journal", "policy")

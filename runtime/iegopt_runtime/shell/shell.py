@@ -13,8 +13,9 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any
 
 from iegopt import library
@@ -24,6 +25,7 @@ from iegopt.control.messages import (
     Acknowledged,
     Answer,
     Command,
+    Configured,
     Differs,
     Discard,
     Dismiss,
@@ -44,6 +46,7 @@ from iegopt.control.messages import (
 )  # fmt: skip
 from iegopt.control.policy import ControlPolicy
 from iegopt.errors import InputError
+from iegopt.spec.explain_error import validate
 from iegopt_runtime.errors import WireError
 from iegopt_runtime.net.address import Address
 from iegopt_runtime.net.connection import Connection, Listener
@@ -75,8 +78,12 @@ class Shell:
 
     Parameters
     ----------
+    policy
+        What it goes by from its beginning on, whatever the journal was written under.
     tell
-        Is told what an operator wants to know: refused callers, workers that come and go.
+        Is told what an operator wants to know: refused callers, workers that come and go, another policy.
+    workers
+        Name -> role of those that the cluster has.
     """
 
     def __init__(
@@ -86,8 +93,12 @@ class Shell:
         plans: PlanService,
         secret: bytes,
         tell: Callable[[str], None] = lambda line: None,
+        *,
+        workers: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
-        self.controller = Controller(policy, library.llm)
+        self._policy, self._workers = policy, workers
+        before = validate(ControlPolicy, journal.policy(_written(policy)), "journal", "policy")
+        self.controller = Controller(before, library.llm)
         self.feeds = Feeds()
         self.submissions = Submissions()
         self._journal, self._plans = journal, plans
@@ -101,13 +112,18 @@ class Shell:
         self._closed = False
         self._watchers: list[Callable[[Event, tuple[Command, ...]], None]] = []
         last = self._replayed()
+        if other := self.controller.core.policy.differences(policy):
+            tell(f"the journal was written under another policy: from here on {'; '.join(other)}")
         self.clock = ControllerClock(last)
 
     def _replayed(self) -> float:
         """Handle the journal's events again; returns the time of the last. What clients were told is kept for them."""
         saved = self._journal.snapshot()
         if saved is not None:
-            self.controller = Controller.restored(self.controller.core.policy, library.llm, saved.get("state", {}))
+            policy = self.controller.core.policy
+            if "policy" in saved:
+                policy = validate(ControlPolicy, saved["policy"], "journal", "policy")
+            self.controller = Controller.restored(policy, library.llm, saved.get("state", {}))
             self.feeds.restore(saved.get("said", {}))
         last = self.controller.core.now
         for number, frame in enumerate(self._journal.replay()):
@@ -128,8 +144,7 @@ class Shell:
 
     async def run(self) -> None:
         """Carry on until cancelled; the journal and the planner are closed then."""
-        if self._journal.size:
-            self.put(Restarted(self.clock()))
+        self._begin()
         try:
             while True:
                 await self._turn()
@@ -139,6 +154,16 @@ class Shell:
             raise
         finally:
             await self.close()
+
+    def _begin(self) -> None:
+        """The first events, before those of callers who were quicker."""
+        goes_on = self._journal.size > 0
+        since = self.controller.core.now if goes_on else self.clock()
+        events: list[Event] = [Configured(since, _written(self._policy), dict(self._workers))]
+        if goes_on:
+            events.append(Restarted(self.clock()))
+        self._queue.extendleft((event, None) for event in reversed(events))
+        self._arrived.set()
 
     async def close(self) -> None:
         """End it, if it has not run as well."""
@@ -226,7 +251,9 @@ class Shell:
         journal = self._journal
         most = max(_SAVE_ABOVE, _SAVE_TIMES * journal.saved) if self.controller.core.runs else _COMPACT_ABOVE
         if journal.size - journal.saved > most:
-            journal.restart({"state": self.controller.snapshot(), "said": self.feeds.snapshot()})
+            policy = _written(self.controller.core.policy)
+            state, said = self.controller.snapshot(), self.feeds.snapshot()
+            journal.restart({"state": state, "said": said, "policy": policy})
 
     def _to_feeds(self, event: Event, commands: tuple[Command, ...]) -> None:
         answered = False
@@ -278,3 +305,8 @@ class Shell:
             "workers": {w.id: {"device": w.device, "role": w.role, "usable": w.usable} for w in core.pool.known()},
             "requests": {run.id: "answered" if run.over else "open" for run in core.runs.values()},
         }
+
+
+def _written(policy: ControlPolicy) -> dict[str, Any]:
+    """All of it, so that defaults of a later version change nothing in a journal."""
+    return policy.model_dump(mode="json", by_alias=True)
