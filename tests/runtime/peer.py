@@ -86,12 +86,16 @@ def main() -> None:
         job = Generate(stop=Stop(eos=False, calls="never"), **options)
         fetcher.fetch(engine.wanted(job), request["sources"], KvTransferConfig.model_validate(request["config"]))
         events: queue.Queue[Event] = queue.Queue()
-        engine.submit(job, events.put)
+
+        def hear(event: Event, job: Generate = job, at: int | None = request["preempt_at"]) -> None:
+            if isinstance(event, Streamed) and event.offset == at:  # here, no token later than asked
+                engine.stop(job.job_id, "preempt")
+            events.put(event)
+
+        engine.submit(job, hear)
         while not isinstance(event := events.get(timeout=60), Done | Preempted):
             if not hasattr(event, "job_id") or "cause" in asdict(event):
                 raise SystemExit(f"{event}")
-            if isinstance(event, Streamed) and event.offset == request["preempt_at"]:
-                engine.stop(job.job_id, "preempt")
         store.forget(job.job_id)
         result = event.result
         answer = {

@@ -101,26 +101,25 @@ def prompts(count: int, vocabulary: int, longest: int = 200) -> list[tuple[int, 
 
 def test_prefilled_here_and_decoded_in_another_process(two: Two) -> None:
     reused = 0
-    for number, tokens in enumerate(prompts(200, 256)):
+    for number, tokens in enumerate(prompts(60, 256)):
         expected = two.whole.run(two.job(tokens, 12)).tokens
         first = two.prefilled(tokens, two.other.addresses[number % 2])
         reused += first.reused
         decoded = two.elsewhere([*tokens, *first.tokens], 12, first.segments, 1)
         assert tuple(decoded["tokens"]) == expected
         assert decoded["reused"] == len(tokens)
-    assert reused > 2000
+    assert reused > 600
 
 
 def test_preempted_moved_back_and_computed_again(two: Two) -> None:
-    preempted = 0
-    for number, tokens in enumerate(prompts(60, 256)):
+    for number, tokens in enumerate(prompts(21, 256)):
         n = 60
         expected = two.whole.run(two.job(tokens, n)).tokens
         first = two.prefilled(tokens, two.other.addresses[0])
         known = [*tokens, *first.tokens]
-        part = two.elsewhere(known, n, first.segments, 1, preempt_at=3 + number % 40)
-        preempted += part["preempted"]
+        part = two.elsewhere(known, n, first.segments, 1, preempt_at=3 + 2 * number)
         generated = len(part["tokens"])
+        assert (part["preempted"], generated) == (True, 4 + 2 * number)
         known = [*tokens, *part["tokens"]]
         assert tuple(part["tokens"]) == expected[:generated]
         segments = tuple((kind, count) for kind, count in part["segments"])
@@ -134,7 +133,6 @@ def test_preempted_moved_back_and_computed_again(two: Two) -> None:
             again = two.third.run(two.job(known, n, segments, generated))
             assert again.tokens == expected
             assert again.reused <= len(tokens) // 64 * 64
-    assert preempted >= 40
 
 
 def fetching(two: Two, job: Generate, sources: Sequence[str]) -> Generate:
@@ -179,7 +177,7 @@ def test_smollm2_prefilled_here_and_decoded_in_another_process(make_client: Call
             pytest.skip(str(error))
     with peer(cache_dir()) as other:
         two = Two(lambda room: make_client(room, registry=Registry.of()), other, "SmolLM2-135M", 60 * MB)
-        for number, tokens in enumerate(prompts(8, 49152, 70)):
+        for number, tokens in enumerate(prompts(3, 49152, 70)):
             expected = two.whole.run(two.job(tokens, 6)).tokens
             first = two.prefilled(tokens, other.addresses[number % 2])
             decoded = two.elsewhere([*tokens, *first.tokens], 6, first.segments, 1)
