@@ -19,7 +19,7 @@ retrieval               ``{query, vector, k, documents, key}``
 rerank                  ``{query, documents}``
 router, agent_decision  ``{text, calls, context}``
 output                  ``{tokens, text}``
-kv_store, _load, …      ``{tokens, segments, tier}``
+kv_store, _load, …      ``{tokens, segments, tier, keep_copy}``
 ======================  ===========================================================================================
 """
 
@@ -278,6 +278,7 @@ def _kv_stage(task: _Task) -> dict[str, Any]:
     sequence = sequence_before(task.run, task.stage)
     return {
         **task.model, "tokens": list(sequence.tokens), "segments": _segments(sequence), "kv": task.kv, "tier": tier,
+        "keep_copy": task.policy.keep_copy,
     }  # fmt: skip
 
 

@@ -579,3 +579,29 @@ def test_a_worker_that_was_given_up_and_wakes_lets_go_of_the_kv_that_was_given_u
     assert hand.of(Introduce) == [Introduce("gpu-a.lm")]
     hand.register("gpu-a.lm", kv=("r/prefill",))
     assert hand.of(Release) == [Release("gpu-a.lm", "r/prefill")]
+
+
+def test_kv_that_was_put_aside_in_memory_goes_with_its_process_and_is_had_from_files() -> None:
+    work = {"model": "Llama-2-7B"}
+    stages = [
+        {"id": "prefill", "type": "prefill", **work, "tokens": {"new": 4}},
+        {"id": "keep", "type": "kv_store", **work, "tokens": {"context": 4}, "affinity": {"device": "gpu-a"}},
+        {"id": "nap", "type": "tool"},
+        {"id": "load", "type": "kv_load", **work, "tokens": {"context": 4}, "affinity": {"device": "gpu-b"}},
+        {"id": "decode", "type": "decode", **work, "tokens": {"context": 4, "output": 4}},
+    ]  # fmt: skip
+    kvs = [("prefill", "keep"), ("keep", "load"), ("load", "decode")]
+    edges = [*({"from": a, "to": b, "kv": True} for a, b in kvs), {"from": "nap", "to": "load"}]
+    hand = Hand(keep_copy="L2")
+    hand.workers()
+    hand.submit(request={"graph": {"name": "kept", "stages": stages, "edges": edges}}, tokens=[1, 2, 3, 4])
+    hand.until("prefill")
+    hand.accept("keep")
+    assert (hand.start_of("keep").work["tier"], hand.start_of("keep").work["keep_copy"]) == ("L1", "L2")
+    copy = {"tier": "L2", "addresses": {"file": "file:/kv/gpu-a"}}
+    hand.give(Finished(*hand.about("keep"), {"kv": kv("r/keep", 4, (copy,))}))
+    lose(hand, "gpu-a.lm")
+    hand.until("nap")
+    assert [(s["tier"], s["addresses"]) for s in hand.start_of("load").work["kv"]["sources"]] == [
+        ("L2", {"file": "file:/kv/gpu-a"})
+    ]

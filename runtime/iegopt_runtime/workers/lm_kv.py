@@ -76,9 +76,9 @@ class KvTraffic:
         reaches = [wanted.blocks[: self.engine.store.match(wanted.blocks)] for wanted in lists]
         return max((blocks[-1].end for blocks in reaches if blocks), default=0)
 
-    def _elsewhere(self, work: Document) -> list[str]:
+    def _elsewhere(self, work: Document, *, files: bool = True) -> list[str]:
         """Addresses of others that hold the KV to continue, best first."""
-        found = [reachable(source["addresses"]) for source in work["kv"]["sources"]]
+        found = [reachable(source["addresses"], files=files) for source in work["kv"]["sources"]]
         return [address for address in found if address is not None and address not in self.server.addresses]
 
     def sender(self, push: Document | None) -> KvSender | None:
@@ -99,7 +99,8 @@ class KvTraffic:
             return None
 
     async def kept(self, work: Document) -> Document:
-        """Hold KV that another stage wrote under a name of its own, on the tier that ``work`` names.
+        """Hold KV that another stage wrote under a name of its own, on the tier that ``work`` names, and where copies
+        are kept.
 
         Raises
         ------
@@ -115,10 +116,12 @@ class KvTraffic:
         store, source, received = self.engine.store, work["kv"]["from"], 0
         manifest = store.manifest(source)
         if manifest is None:
-            manifest, received = self._got(source, self._elsewhere(work), _transfer(work), work["kv"]["patience"])
+            servers = self._elsewhere(work, files=False)  # of files nobody can be asked what is held by a name
+            manifest, received = self._got(source, servers, _transfer(work), work["kv"]["patience"])
         own = replace(manifest, kv_id=work["kv"]["id"], blocks=tuple(store.acquire(manifest.blocks)))
         store.enter(own)
-        self.put_down(own, Tier[work["tier"]])
+        for tier in {work["tier"], work.get("keep_copy") or work["tier"]}:
+            self.put_down(own, Tier[tier])
         if received:
             store.forget(source)
         return own, received

@@ -44,10 +44,12 @@ class Attempt:
 
 
 @contextmanager
-def executor_of(client: Client, registry: Registry, folder: Path) -> Iterator[LmExecutor]:
+def executor_of(
+    client: Client, registry: Registry, folder: Path, files: Path | None = None
+) -> Iterator[LmExecutor]:
     store = client.engine.store
     server = KvServer(store, SECRET, [f"unix:{folder}/kv"], time.monotonic)
-    traffic = KvTraffic(client.engine, server, KvFetcher(store, SECRET, time.monotonic), SECRET, None)
+    traffic = KvTraffic(client.engine, server, KvFetcher(store, SECRET, time.monotonic), SECRET, files)
     try:
         yield LmExecutor(traffic, Texts(registry))
     finally:
@@ -124,3 +126,34 @@ def test_it_closes_while_every_thread_of_the_loop_waits(
 
     with executor_of(make_client(), registry, tmp_path) as executor:
         asyncio.run(closed(executor))
+
+
+def kept(kind: str, source: str, addresses: list[dict[str, str]], keep_copy: str | None) -> dict[str, Any]:
+    """Work of a stage that holds the KV of another, which wrote it in a prefill of 40 tokens."""
+    sources = [{"tokens": 40, "addresses": found} for found in addresses]
+    kv = {"id": f"r/{kind}", "from": source, "tokens": 40, "sources": sources, "transfer": {}, "patience": 5.0}
+    return {
+        "model": "tiny", "variant": "tiny/fp32", "tokens": list(range(40)), "segments": [["prefill", 40]], "kv": kv,
+        "tier": {"kv_store": "L1"}.get(kind, "L0"), "keep_copy": keep_copy,
+    }  # fmt: skip
+
+
+def test_kv_that_was_put_aside_outlives_its_worker_in_files(
+    make_client: Callable[..., Client], registry: Registry, tmp_path: Path
+) -> None:
+    """What lies in memory goes with the process; the file is no server that could be asked for it by name."""
+    gone, here = make_client((8 * MB, 8 * MB, 8 * MB)), make_client((8 * MB, 8 * MB, 0))
+    folder = tmp_path / "kv0"
+    with executor_of(gone, registry, tmp_path, folder) as executor:
+        asyncio.run(executor.run("decode", decode("r/prefill", 1), Attempt("r", "prefill")))
+        stored = asyncio.run(
+            executor.run("kv_store", kept("kv_store", "r/prefill", [], "L2"), Attempt("r", "kv_store"))
+        )
+        assert stored["kv"]["copies"] == [{"tier": "L2", "addresses": {"file": f"file:{folder}"}}]
+        executor.release("r/prefill")
+    (tmp_path / "other").mkdir()
+    with executor_of(here, registry, tmp_path / "other") as executor:
+        work = kept("kv_load", "r/kv_store", [copy["addresses"] for copy in stored["kv"]["copies"]], None)
+        loaded = asyncio.run(executor.run("kv_load", work, Attempt("r", "kv_load")))
+        assert (loaded["kv"]["tokens"], loaded["kv"]["moved"]) == (40, 40 * 512)
+        assert executor.kv() == {"r/kv_load"}
