@@ -268,8 +268,8 @@ class Configured(Event):
     """What the controller is started with and goes by from here on. It comes at the time of the event before, so that
     ``Restarted`` still knows how long the controller was away.
 
-    ``policy``: a ControlPolicy's document. ``workers``: name -> role of those that the cluster has, which may take their
-    time to come up.
+    ``policy``: a ControlPolicy's document. ``workers``: name -> role of those that the cluster has, which may take
+    their time to come up.
     """
 
     policy: dict[str, Any]

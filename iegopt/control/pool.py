@@ -85,7 +85,8 @@ class Expected:
 class Pool:
     """Workers by id, lost ones included.
 
-    ``expected``: those that the cluster has. ``slow``: device -> how many times longer than planned a stage took there, until one is in time again.
+    ``expected``: those that the cluster has.
+    ``slow``: device -> how many times longer than planned a stage took there, until one is in time again.
     ``leaving``: those that drain. ``_serving`` holds the workers by what they serve; ``workers`` is changed by
     ``register`` and ``remove`` only.
     """

@@ -10,6 +10,9 @@ __all__ = ["Key", "Timers"]
 Key = tuple[str, ...]
 """What the timer is for, then its ids: ``("worker", "w1")``."""
 
+_LEFT_TO_LIE = 1000
+"""Entries of the heap beyond twice those that count, above which it is made anew."""
+
 
 @dataclass
 class Timers:
@@ -19,6 +22,9 @@ class Timers:
     heap: list[tuple[float, Key]] = field(default_factory=list, compare=False)
 
     def __post_init__(self) -> None:
+        self._sort()
+
+    def _sort(self) -> None:
         self.heap = [(at, key) for key, at in self.times.items()]
         heapq.heapify(self.heap)
 
@@ -31,6 +37,8 @@ class Timers:
     def clear(self, *keys: Key) -> None:
         for key in keys:
             self.times.pop(key, None)
+        if len(self.heap) > _LEFT_TO_LIE + 2 * len(self.times):
+            self._sort()
 
     def next(self) -> float | None:
         """When the earliest is due."""

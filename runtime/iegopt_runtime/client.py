@@ -69,6 +69,7 @@ class Client:
                         yield message
             finally:
                 await connection.closed()
+            await asyncio.sleep(_PAUSE)
 
     async def cancel(self, request_id: str, reason: str) -> None:
         """Ask for the end of a request; it is answered as cancelled."""
@@ -78,7 +79,8 @@ class Client:
         await connection.closed()
 
     async def state(self) -> dict[str, Any]:
-        """Workers and requests that the controller knows."""
+        """Workers and requests that the controller knows; of very many requests the newest, and how many others there
+        are (``left_out``)."""
         connection = await self._connected()
         connection.send({"type": "State"})
         try:

@@ -165,7 +165,7 @@ class Runtime:
         self.shell = Shell(self._policy, journal, plans, folder.secret, self._tell, workers=workers)
         self._address = await self.shell.listen(Address(path=str(folder.socket)))
         self._running = asyncio.create_task(self.shell.run())
-        self.supervisor = Supervisor(folder, self._is_registered, preloads(local))
+        self.supervisor = Supervisor(folder, self._is_registered, preloads(local), self._tell)
         self.shell.watch(self._told)
         await self.supervisor.open()
         for worker in local:

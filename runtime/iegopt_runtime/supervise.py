@@ -19,7 +19,7 @@ _FIRST_PAUSE, _LONGEST_PAUSE, _STEADY = 0.05, 2.0, 2.0
 """Seconds before a worker is started again, doubled up to the second figure, and after which it counts as steady."""
 
 _FASTEST_DEATHS = 3
-"""Ends in a row, each before the worker had registered, after which it is given up."""
+"""Ends in a row, each before the worker had registered, after which it is given up; told of, where it was up before."""
 
 _TERM_GRACE = 3.0
 
@@ -46,10 +46,16 @@ class Supervisor:
         Whether a worker of this name has registered.
     preloaded
         Modules that are imported once for all of them.
+    tell
+        Is told of those that do not come up again, when all were up already.
     """
 
-    def __init__(self, folder: RunFolder, is_registered: Callable[[str], bool], preloaded: Sequence[str] = ()) -> None:
-        self._folder, self._is_registered = folder, is_registered
+    def __init__(
+        self, folder: RunFolder, is_registered: Callable[[str], bool], preloaded: Sequence[str] = (),
+        tell: Callable[[str], None] = lambda line: None,
+    ) -> None:  # fmt: skip
+        self._folder, self._is_registered, self._tell = folder, is_registered, tell
+        self._were_up = False
         self._nursery = Nursery(folder.run, ("iegopt.cli.main", *preloaded), self._log("zygote"))
         self.workers: list[LocalWorker] = []
         self._tasks: dict[str, asyncio.Task[None]] = {}
@@ -61,7 +67,16 @@ class Supervisor:
 
     def start(self, worker: LocalWorker) -> None:
         self.workers.append(worker)
-        self._tasks[worker.name] = asyncio.create_task(self._keep(worker))
+        self._begin(worker)
+
+    def _begin(self, worker: LocalWorker) -> None:
+        task = self._tasks[worker.name] = asyncio.create_task(self._keep(worker))
+        task.add_done_callback(self._is_over)
+
+    def _is_over(self, task: asyncio.Task[None]) -> None:
+        """Nobody waits any more for a worker to come up: why one does not would be lost."""
+        if self._were_up and not task.cancelled() and (error := task.exception()) is not None:
+            self._tell(f"{error}; it is not started again")
 
     def came_up(self, name: str) -> None:
         """A worker has registered: when it ends the next time, it was up before."""
@@ -82,6 +97,7 @@ class Supervisor:
                         if task.done():
                             task.result()
                     await asyncio.sleep(0.02)
+            self._were_up = True
         except TimeoutError as error:
             missing = [worker.name for worker in self.workers if not self._is_registered(worker.name)]
             told = "; ".join(f"{name}: {self._told(name)}" for name in missing)
@@ -100,7 +116,7 @@ class Supervisor:
             if not worker.wanted:
                 await self._tasks[worker.name]
                 worker.wanted = True
-                self._tasks[worker.name] = asyncio.create_task(self._keep(worker))
+                self._begin(worker)
 
     def _named(self, names: Iterable[str]) -> list[LocalWorker]:
         known = {worker.name: worker for worker in self.workers}
@@ -119,8 +135,12 @@ class Supervisor:
             if code == 0 or not worker.wanted:  # dismissed, or ended for good
                 return
             early = 0 if worker.name in self._came_up or self._is_registered(worker.name) else early + 1
-            if early >= _FASTEST_DEATHS or (early and code == 1):
-                raise InputError(f"worker {worker.name} does not come up (code {code}): {self._told(worker.name)}")
+            if early and (early >= _FASTEST_DEATHS or code == 1):
+                why = f"worker {worker.name} does not come up (code {code}): {self._told(worker.name)}"
+                if not self._were_up:
+                    raise InputError(why)
+                if early == _FASTEST_DEATHS:
+                    self._tell(f"{why}; it is started again every {_LONGEST_PAUSE:g} s")
             pause = _FIRST_PAUSE if loop.time() - begun > _STEADY else min(2 * pause, _LONGEST_PAUSE)
             await asyncio.sleep(pause)
 

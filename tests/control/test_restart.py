@@ -224,3 +224,12 @@ def test_timers_keep_one_time_for_each_key() -> None:
     timers.set(("a", "1"), 5.0)
     timers.clear(("a", "1"))
     assert timers.next() is None
+
+
+def test_timers_that_are_cleared_long_before_they_are_due_leave_nothing_behind() -> None:
+    timers = Timers({("kept", "1"): 7.0})
+    for number in range(5000):
+        timers.set(("answered", str(number)), 1e6 + number)
+        timers.clear(("answered", str(number)))
+    assert len(timers.heap) < 1100
+    assert timers.pop(1e9) == ("kept", "1")

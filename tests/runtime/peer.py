@@ -59,6 +59,7 @@ def main() -> None:
     """Serve requests from standard input until it ends."""
     sys.path[:0] = [str(ROOT), str(ROOT / "runtime")]
     from dataclasses import asdict
+    from functools import partial
 
     from iegopt.spec.policy import KvTransferConfig
     from iegopt_runtime.kv.fetch import KvFetcher
@@ -78,6 +79,12 @@ def main() -> None:
     server = KvServer(store, SECRET, addresses, time.monotonic)
     fetcher = KvFetcher(store, SECRET, time.monotonic)
     engine = LmEngine(ModelHost(Registry.of(cache=Path(sys.argv[1])), memory), store).start()
+
+    def hear(events: queue.Queue[Event], job_id: str, last: int | None, event: Event) -> None:
+        if isinstance(event, Streamed) and event.offset == last:  # in the engine's thread, before its next token
+            engine.stop(job_id, "preempt")
+        events.put(event)
+
     tell({"addresses": server.addresses})
     for line in sys.stdin:
         request = json.loads(line)
@@ -86,13 +93,7 @@ def main() -> None:
         job = Generate(stop=Stop(eos=False, calls="never"), **options)
         fetcher.fetch(engine.wanted(job), request["sources"], KvTransferConfig.model_validate(request["config"]))
         events: queue.Queue[Event] = queue.Queue()
-
-        def hear(event: Event, job: Generate = job, at: int | None = request["preempt_at"]) -> None:
-            if isinstance(event, Streamed) and event.offset == at:  # here, no token later than asked
-                engine.stop(job.job_id, "preempt")
-            events.put(event)
-
-        engine.submit(job, hear)
+        engine.submit(job, partial(hear, events, job.job_id, request["preempt_at"]))
         while not isinstance(event := events.get(timeout=60), Done | Preempted):
             if not hasattr(event, "job_id") or "cause" in asdict(event):
                 raise SystemExit(f"{event}")

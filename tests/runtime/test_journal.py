@@ -17,6 +17,8 @@ import pytest
 from iegopt.control.policy import ControlPolicy
 from iegopt.errors import InputError
 from iegopt_runtime.errors import RuntimeFault
+from iegopt_runtime.runtime import Run
+from iegopt_runtime.shell import journal as module
 from iegopt_runtime.shell.journal import Journal
 from iegopt_runtime.shell.plan_service import PlanService
 from iegopt_runtime.shell.shell import Shell
@@ -40,6 +42,29 @@ def test_events_come_back_in_order(tmp_path: Path) -> None:
         assert (journal.snapshot(), list(journal.replay())) == ({"state": 7}, EVENTS[4:])
         journal.restart()
         assert (journal.snapshot(), list(journal.replay()), journal.size) == (None, [], 0)
+
+
+def test_what_no_row_holds_is_kept_in_several(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A batch of long requests, or a state with many, ended the controller: SQLite takes a billion bytes a row."""
+    monkeypatch.setattr(module, "_LONGEST_ROW", 100)
+    events = [{"n": n, "body": b"x" * size} for n, size in enumerate((10, 80, 10, 10, 10, 300, 10))]
+    state = {"state": "y" * 1000}
+    with Journal(tmp_path / "j") as journal:
+        journal.append(events)
+        assert journal._db.execute("SELECT count(*) FROM event").fetchone() == (5,)
+        journal.append(events[:2])
+        journal.take_back(2 + 3)
+    with Journal(tmp_path / "j") as journal:
+        assert list(journal.replay()) == events[:4]
+        size = journal.size
+        journal.restart(state)
+        assert journal._db.execute("SELECT count(*) FROM snapshot").fetchone() == (11,)
+        journal.append(events[:1])
+        assert journal.saved > 1000 > size
+    with Journal(tmp_path / "j") as journal:
+        assert (journal.snapshot(), list(journal.replay())) == (state, events[:1])
+        journal.restart()
+        assert journal.size == 0
 
 
 def test_a_journal_of_version_1_is_read_and_goes_on(tmp_path: Path) -> None:
@@ -91,6 +116,23 @@ def test_a_policy_stays_in_force_as_long_as_its_events(tmp_path: Path) -> None:
         assert journal.policy({"heartbeat": "3s"}) == {"heartbeat": "2s"}
         journal.restart()
         assert journal.policy({"heartbeat": "3s"}) == {"heartbeat": "3s"}
+
+
+def test_nobody_waits_for_a_controller_that_was_ended(tmp_path: Path) -> None:
+    async def play() -> None:
+        shell = Shell(ControlPolicy(), Journal(tmp_path / "j"), PlanService(local_cluster()), b"s" * 32)
+        running = asyncio.create_task(shell.run())
+        asked = {"request": tiny_request().document(), "inputs": {}, "priority": None}
+        before = Run(shell, "before", asked)
+        waiting = asyncio.create_task(before.answer())
+        await asyncio.sleep(0.05)
+        running.cancel()
+        await asyncio.wait([running])
+        for answer in (waiting, Run(shell, "after", asked).answer()):
+            with pytest.raises(RuntimeFault, match="the controller has ended"):
+                await answer
+
+    asyncio.run(asyncio.wait_for(play(), 30))
 
 
 def test_followers_hear_that_the_controller_has_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

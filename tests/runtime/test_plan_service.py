@@ -38,6 +38,16 @@ def ask(
         service.close()
 
 
+def test_whatever_breaks_down_a_request_has_an_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    def breaks(*arguments: object, **options: object) -> None:
+        raise ZeroDivisionError("division by zero")
+
+    monkeypatch.setattr(PlanService, "_never", breaks)
+    planned = ask({"host": ["cpu"]})
+    reason = "the planner broke down: ZeroDivisionError: division by zero"
+    assert (planned.plan, planned.reason, planned.final) == (None, reason, False)
+
+
 def places(planned: Planned) -> dict[str, str]:
     assert planned.plan is not None, planned.reason
     return {name: stage["device"] for name, stage in planned.plan["stages"].items()}

@@ -324,6 +324,21 @@ def test_an_answer_that_no_frame_holds_is_told_as_such_to_who_follows_it(
     run(part)
 
 
+def test_a_state_beyond_a_frame_is_told_as_far_as_one_holds_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def part() -> None:
+        async with running(tmp_path, max_queued=64) as host:
+            for number in range(60):
+                host.shell.say(submitted(f"request-{number:03}"))
+            await until(lambda: len(host.shell.controller.core.runs) == 60)
+            monkeypatch.setattr(frames, "LONGEST", 4000)
+            state = await Client(host.address, SECRET).state()
+            assert list(state["requests"])[-1] == "request-059"
+            assert len(state["requests"]) + state["left_out"] == 60
+            assert 20 < state["left_out"] < 60
+
+    run(part)
+
+
 def test_starts_go_to_workers_alone(tmp_path: Path) -> None:
     """A command for a worker that is away is not lost: it is made again when it is back."""
 

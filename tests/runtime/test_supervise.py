@@ -62,7 +62,9 @@ class Kept:
     def __init__(self, folder: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(supervise, "_FIRST_PAUSE", 0.0)
         self.nursery = _Nursery()
-        self.supervisor = Supervisor(folder, lambda name: False)
+        self.told: list[str] = []
+        self.up = False
+        self.supervisor = Supervisor(folder, lambda name: self.up, tell=self.told.append)
         self.supervisor._nursery = self.nursery  # type: ignore[assignment]
 
     def run(self, play: Coroutine[Any, Any, None]) -> None:
@@ -103,6 +105,42 @@ def test_a_worker_that_never_comes_up_is_given_up(kept: Kept) -> None:
 
     kept.run(killed())
     assert len(kept.nursery.children) == 3
+
+
+def test_one_that_was_up_and_does_not_come_up_again_is_told_of_and_not_given_up(
+    kept: Kept, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(supervise, "_LONGEST_PAUSE", 0.01)
+
+    async def killed() -> None:
+        kept.up = True
+        await kept.supervisor.ready(10)
+        kept.up = False
+        for number in range(1, 6):
+            child = await kept.nursery.born(number)
+            assert len(kept.told) == (number > 3)
+            child.end(1)
+
+    kept.run(killed())
+    assert kept.told == ["worker w does not come up (code 1): it wrote nothing; it is started again every 0.01 s"]
+
+
+def test_a_worker_that_can_be_started_no_more_is_told_of(kept: Kept) -> None:
+    async def none(arguments: Sequence[str], log: Path) -> _Child:
+        raise InputError("no worker can be started: the process that forks them has ended 2 times")
+
+    async def killed() -> None:
+        kept.up = True
+        await kept.supervisor.ready(10)
+        first = await kept.nursery.born(1)
+        kept.nursery.start = none  # type: ignore[method-assign]
+        first.end(-signal.SIGKILL)
+        async with asyncio.timeout(10):
+            while not kept.told:
+                await asyncio.sleep(0.001)
+
+    kept.run(killed())
+    assert kept.told[0].endswith("has ended 2 times; it is not started again")
 
 
 def test_a_worker_that_is_ended_for_good_stays_away_until_it_is_revived(kept: Kept) -> None:

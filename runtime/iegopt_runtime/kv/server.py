@@ -102,11 +102,10 @@ class KvServer:
     def _serve(self, channel: Channel) -> None:
         """One connection. What is wrong with it is said to the peer, as far as there still is one."""
         try:
-            admit(channel, self._secret)
-        except TransferError:  # which it was told, if there still is one
-            self._ended(channel)
-            return
-        try:
+            try:
+                admit(channel, self._secret)
+            except TransferError:  # which it was told, if there still is one
+                return
             request, _ = channel.receive()
             serve = {"push": self._push, "pull": self._pull}.get(str(request.get("op")))
             if serve is None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
@@ -10,9 +11,9 @@ from iegopt.control.answer import undelivered
 from iegopt.control.documents import document
 from iegopt.control.messages import Answer, Disconnected, Event, Heartbeat, Registered, Stream, Submitted
 from iegopt.errors import InputError
-from iegopt_runtime.errors import WireError
+from iegopt_runtime.errors import RuntimeFault, WireError
 from iegopt_runtime.net.connection import Connection
-from iegopt_runtime.net.frames import decode, stamped
+from iegopt_runtime.net.frames import decode, fitting, stamped
 from iegopt_runtime.shell.clock import ControllerClock
 from iegopt_runtime.shell.feeds import Feeds
 from iegopt_runtime.shell.plan_service import Held
@@ -97,6 +98,8 @@ class Callers:
                         self._registered(connection, event)
                     elif not epoch:
                         raise InputError(f"worker {name}: {type(event).__name__} came before Registered")
+                    elif self.connection(name) is not connection:
+                        return  # another one counts, on which everything is said again
                     if isinstance(event, (Registered, Heartbeat)) and self._workers[name].role == "lm":
                         held = Held(event.kv_free, event.variants, event.weights_free, event.load_times)
                         self._held[name] = (self._workers[name].device, held)
@@ -131,7 +134,7 @@ class Callers:
                         self._expect(connection, event, verdicts)
                     await self._shell.take(event)
                 elif not asked:
-                    connection.send({"type": "State", **self._shell.state()})
+                    connection.send(_told(self._shell.state()))
                 else:
                     task = asyncio.create_task(self._tell_client(connection, asked, verdicts.get(asked)))
                     following.add(task)
@@ -159,10 +162,18 @@ class Callers:
     async def _tell_client(self, connection: Connection, request_id: str, verdict: Verdict | None) -> None:
         if verdict is not None and await asyncio.shield(verdict) is not None:
             return
-        async for message in self._shell.feeds.follow(request_id):
-            _tell_message(connection, message)
-            if connection.is_slow:
-                await connection.flushed()
+        with contextlib.suppress(RuntimeFault):  # the controller ends, and its connections with it
+            async for message in self._shell.feeds.follow(request_id):
+                _tell_message(connection, message)
+                if connection.is_slow:
+                    await connection.flushed()
+
+
+def _told(state: dict[str, Any]) -> dict[str, Any]:
+    """A state as one frame holds it: of the requests the newest."""
+    requests = fitting(reversed(state["requests"].items()))
+    left_out = len(state["requests"]) - len(requests)
+    return {"type": "State", **state, "requests": dict(reversed(requests)), "left_out": left_out}
 
 
 def _tell_message(connection: Connection, message: Stream | Answer) -> None:

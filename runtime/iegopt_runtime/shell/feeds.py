@@ -56,8 +56,8 @@ class Feeds:
             feed.say(message)
 
     def end(self, reason: str) -> None:
-        """Nothing more will be said: whoever follows hears why."""
-        self._ended = reason
+        """Nothing more will be said: whoever follows hears why, by the first reason."""
+        self._ended = self._ended or reason
         for feed in self._feeds.values():
             feed.wake()
 

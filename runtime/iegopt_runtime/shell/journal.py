@@ -34,6 +34,8 @@ _TABLES = ("event", "policy", "snapshot")
 _LOCK = ".lock"
 
 _INSERT = "INSERT INTO event (body) VALUES (?)"
+_LONGEST_ROW = 2**28
+"""Bytes of a row: SQLite takes a billion at most (https://sqlite.org/limits.html), and long requests come at once."""
 _LOG_PAGES = 16_000
 """Pages of the log, of 4 KiB, after which the writer writes it back itself, and waits."""
 
@@ -118,20 +120,34 @@ class Journal:
         RuntimeFault
             They cannot be written: the disk is full, or gone.
         """
-        batch = _packed([event if isinstance(event, bytes) else _packed(event) for event in events])
+        bodies = [event if isinstance(event, bytes) else _packed(event) for event in events]
+        batches = [_packed(part) for part in _parts(bodies)]
         try:
-            self._db.execute(_INSERT, (batch,))  # a transaction of its own
+            if len(batches) == 1:
+                self._db.execute(_INSERT, batches)  # a transaction of its own
+            else:
+                self._db.execute("BEGIN")
+                self._db.executemany(_INSERT, [(batch,) for batch in batches])
+                self._db.execute("COMMIT")
         except sqlite3.Error as error:
             raise RuntimeFault(f"journal {self._path}: {error}") from error
-        self.size += len(batch)
-        self._write_back.written(len(batch))
+        written = sum(map(len, batches))
+        self.size += written
+        self._write_back.written(written)
 
     def take_back(self, count: int) -> None:
-        """Strike the last events of the last batch, which nothing has followed from."""
-        seq, row = self._db.execute("SELECT seq, body FROM event ORDER BY seq DESC LIMIT 1").fetchone()
-        left = _packed(_bodies(row)[:-count])
-        self._db.execute("UPDATE event SET body = ? WHERE seq = ?", (left, seq))
-        self.size += len(left) - len(row)
+        """Strike the last events, which nothing has followed from."""
+        while count:
+            seq, row = self._db.execute("SELECT seq, body FROM event ORDER BY seq DESC LIMIT 1").fetchone()
+            bodies = _bodies(row)
+            kept = bodies[: max(0, len(bodies) - count)]
+            left = _packed(kept) if kept else b""
+            if kept:
+                self._db.execute("UPDATE event SET body = ? WHERE seq = ?", (left, seq))
+            else:
+                self._db.execute("DELETE FROM event WHERE seq = ?", (seq,))
+            count -= len(bodies) - len(kept)
+            self.size += len(left) - len(row)
 
     def replay(self) -> Iterator[Frame]:
         """All events, oldest first.
@@ -165,8 +181,8 @@ class Journal:
             self._db.execute("BEGIN")
             self._db.execute("DELETE FROM event")
             self._db.execute("DELETE FROM snapshot")
-            if body:
-                self._db.execute("INSERT INTO snapshot (body) VALUES (?)", (body,))
+            for at in range(0, len(body), _LONGEST_ROW):
+                self._db.execute("INSERT INTO snapshot (body) VALUES (?)", (body[at : at + _LONGEST_ROW],))
             self._db.execute("COMMIT")
         except (sqlite3.Error, OverflowError) as error:
             raise RuntimeFault(f"journal {self._path}: {error}") from error
@@ -180,12 +196,12 @@ class Journal:
         InputError
             Where it cannot be read.
         """
-        row = self._db.execute("SELECT body FROM snapshot").fetchone()
-        if row is None:
-            return None
         try:
-            document = msgpack.unpackb(row[0], raw=False, use_list=True)
-        except (ValueError, TypeError, msgpack.UnpackException) as error:
+            rows = self._db.execute("SELECT body FROM snapshot ORDER BY rowid").fetchall()
+            if not rows:
+                return None
+            document = msgpack.unpackb(b"".join(body for (body,) in rows), raw=False, use_list=True)
+        except (sqlite3.Error, ValueError, TypeError, msgpack.UnpackException) as error:
             raise InputError(f"{self._path}: the journal is damaged: {error}") from error
         if not isinstance(document, dict):
             raise InputError(f"{self._path}: the journal is damaged: a snapshot that is no mapping")
@@ -225,6 +241,18 @@ class Journal:
 def _packed(data: Frame | list[bytes]) -> bytes:
     body: bytes = msgpack.packb(data, use_bin_type=True)
     return body
+
+
+def _parts(bodies: list[bytes]) -> Iterator[list[bytes]]:
+    """Parts that a row holds, or one that is longer by itself; one of nothing, too."""
+    part, size = list[bytes](), 0
+    for body in bodies:
+        if part and size + len(body) > _LONGEST_ROW:
+            yield part
+            part, size = [], 0
+        part.append(body)
+        size += len(body)
+    yield part
 
 
 def _bodies(row: bytes) -> list[bytes]:

@@ -46,6 +46,10 @@ _Loads = tuple[tuple[str, ...], _Times]
 _Key = tuple[tuple[str, ...], tuple[tuple[str, _Loads], ...]]
 
 
+_Answer = tuple[dict[str, Any] | None, str, bool]
+"""A plan's document or ``None``, the reason, and whether asking again is of no use."""
+
+
 @dataclass(frozen=True)
 class Held:
     """What the workers of a device have: free bytes of KV memory, variants in memory (``model/precision``), bytes that
@@ -95,8 +99,13 @@ class PlanService:
         plan, reason, final = await loop.run_in_executor(self._thread, self._plan, command, dict(held))
         return Planned(at, command.request_id, command.generation, plan, reason, final)
 
-    def _plan(self, command: MakePlan, held: dict[str, Held]) -> tuple[dict[str, Any] | None, str, bool]:
-        """The plan's document or ``None``, the reason, and whether asking again is of no use."""
+    def _plan(self, command: MakePlan, held: dict[str, Held]) -> _Answer:
+        try:
+            return self._answer(command, held)
+        except Exception as error:  # noqa: BLE001 - a request without an answer would wait until its time is over
+            return None, f"the planner broke down: {type(error).__name__}: {error}", False
+
+    def _answer(self, command: MakePlan, held: dict[str, Held]) -> _Answer:
         try:
             request = validate(RequestSpec, {**command.request, "graph": command.graph}, "plan")
         except IegoptError as error:
@@ -120,8 +129,6 @@ class PlanService:
             why = _reason(answer)
         except IegoptError as error:
             why = str(error)
-        except Exception as error:  # noqa: BLE001 - a request without an answer would wait until its time is over
-            return None, f"the planner broke down: {type(error).__name__}: {error}", False
         never = self._never(request)
         return None, never or why, never is not None
 

@@ -173,6 +173,8 @@ class Shell:
         if self._timer is not None:
             self._timer.cancel()
         await self._listener.close()
+        self.feeds.end("the controller has ended")
+        self.submissions.end()
         for task in list(self._planning):
             task.cancel()
         self._plans.close()

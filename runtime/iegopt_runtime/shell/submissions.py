@@ -17,11 +17,15 @@ class Submissions:
 
     def __init__(self) -> None:
         self._open: dict[int, Verdict] = {}
+        self._ended = False
 
     def expect(self, event: Submitted) -> Verdict:
         """What the controller will say of an event that it is about to get."""
         verdict: Verdict = asyncio.get_running_loop().create_future()
-        self._open[id(event)] = verdict
+        if self._ended:
+            verdict.set_result(None)
+        else:
+            self._open[id(event)] = verdict
         return verdict
 
     def handled(self, event: Submitted, commands: tuple[Command, ...]) -> None:
@@ -32,6 +36,7 @@ class Submissions:
 
     def end(self) -> None:
         """Nothing more is handled: feeds say why."""
+        self._ended = True
         for verdict in self._open.values():
             if not verdict.done():
                 verdict.set_result(None)

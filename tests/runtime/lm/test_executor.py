@@ -44,9 +44,7 @@ class Attempt:
 
 
 @contextmanager
-def executor_of(
-    client: Client, registry: Registry, folder: Path, files: Path | None = None
-) -> Iterator[LmExecutor]:
+def executor_of(client: Client, registry: Registry, folder: Path, files: Path | None = None) -> Iterator[LmExecutor]:
     store = client.engine.store
     server = KvServer(store, SECRET, [f"unix:{folder}/kv"], time.monotonic)
     traffic = KvTraffic(client.engine, server, KvFetcher(store, SECRET, time.monotonic), SECRET, files)
