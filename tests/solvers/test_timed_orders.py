@@ -21,10 +21,10 @@ from iegopt.verify.assignment import check_assignment
 from tests.solvers.test_timed_search import published_example, scheduled
 
 
-def urgency(rule: str, ends: list[tuple[int, int]], time: npt.NDArray[np.int64]) -> int:
-    """How early a stage comes: of its finish and option, the soonest first."""
-    soonest, option = ends[0]
-    by = {"minmin": -soonest, "maxmin": soonest, "sufferage": ends[1][0] - soonest, "etf": int(time[option]) - soonest}
+def urgency(rule: str, ends: list[tuple[float, int, int]], time: npt.NDArray[np.int64]) -> float:
+    """How early a stage comes, the options of which are (score, finish, option), the best first."""
+    score, finish, option = ends[0]
+    by = {"minmin": -score, "maxmin": score, "sufferage": ends[1][0] - score, "etf": int(time[option]) - finish}
     return by[rule]
 
 
@@ -34,7 +34,7 @@ def listed(price: Pricer, rule: str) -> int:
     free, finish, chosen = [0] * problem.topology.D, [0] * problem.V, [-1] * problem.V
     missing = set(range(problem.V))
     while missing:
-        ends: dict[int, list[tuple[int, int]]] = {}
+        ends: dict[int, list[tuple[float, int, int]]] = {}
         for v in missing:
             if any(u in missing for _, u in price.dispatcher.incoming[v]):
                 continue
@@ -42,9 +42,11 @@ def listed(price: Pricer, rule: str) -> int:
                 inputs = price.dispatcher.incoming[v]
                 at = max([finish[u] + price.transfers.between(e, chosen[u], o)[0] for e, u in inputs], default=0)
                 at = max(at, free[int(options.site[o])])
-                ends.setdefault(v, []).append((at + int(options.time[o]), o))
+                time = int(options.time[o])
+                score = at + time * (1e-3 if rule == "etf" else 1.0)
+                ends.setdefault(v, []).append((score, at + time, o))
         v = max(ends, key=lambda v: urgency(rule, sorted(ends[v]), options.time))
-        finish[v], chosen[v] = min(ends[v])
+        _, finish[v], chosen[v] = min(ends[v])
         free[int(options.site[chosen[v]])] = finish[v]
         missing.remove(v)
     return max(finish)

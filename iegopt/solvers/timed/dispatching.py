@@ -1,10 +1,10 @@
 """List schedules whose next stage depends on what is placed already, compiled: more openings of a walk.
 
 Each step compares all stages whose predecessors are placed, on all their options, and places one of them, behind all
-that its device has by then. The rules
-differ in the stage they take: the one that is done first (MinMin), last (MaxMin), or that loses most if it has to take
-its second best option (Sufferage), the three of Maheswaran et al. 1999; the one that can start first (ETF of Hwang et
-al. 1989); the one with most ahead of it, in the mean, less its start (dynamic levels of Sih and Lee 1993).
+that its device has by then. The rules differ in the stage they take: the one that is done first (MinMin), last
+(MaxMin), or that loses most if it has to take its second best option (Sufferage), the three of Maheswaran et al. 1999;
+the one that can start first (ETF of Hwang et al. 1989); the one with most ahead of it, where that starts first (FCP of
+Radulescu and van Gemund 1999); the one with most ahead of it less its start (dynamic levels of Sih and Lee 1993).
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ Floats = npt.NDArray[np.float64]
 Layout = tuple[Ints, Ints, Ints, Ints, Ints, Ints, Ints, Ints, Ints, Ints, Ints, Ints]
 """As in ``kernels``."""
 
-RULES = 5
-"""In their order: MinMin, MaxMin, Sufferage, ETF, dynamic levels."""
+RULES = 6
+"""In their order: MinMin, MaxMin, Sufferage, ETF, FCP, dynamic levels."""
 
 
 @part
 def _look(
     ptr: Ints, site: Ints, device: Ints, time: Ints, cost: Ints, in_ptr: Ints, in_edge: Ints, in_source: Ints,
-    moved: Ints, paid: Ints, sites: int, weight: float, v: int, chosen: Ints, finish: Ints, free: Ints, scores: Any,
-    offers: Ints,
+    moved: Ints, paid: Ints, sites: int, weight: float, lasts: float, v: int, chosen: Ints, finish: Ints, free: Ints,
+    scores: Any, offers: Ints,
 ) -> None:  # fmt: skip
     """What stage v can do now.
 
-    In ``scores`` (3, V) what its best option adds to the objective with its finish, how much more the second best
-    would, and what the best costs by itself; in ``offers`` (4, V) the best option, its start, its device and that of
-    the second best, −1 for none.
+    In ``scores`` (3, V) what its best option costs with its start and the share ``lasts`` of its time, how much more
+    the second best would, and what the best costs by itself; in ``offers`` (4, V) the best option, its start, its
+    device and that of the second best, −1 for none.
     """
     best, second = np.inf, np.inf
     offers[3, v] = -1
@@ -50,11 +50,11 @@ def _look(
             moment = max(moment, finish[u] + moved[link])
             if len(paid) > 0:
                 spent += paid[link]
-        if spent + weight * (moment + time[o]) >= second:
+        if spent + weight * (moment + lasts * time[o]) >= second:
             continue
         if time[o] > 0 and len(free) > 0:
             moment = max(moment, free[device[o]])
-        score = spent + weight * (moment + time[o])
+        score = spent + weight * (moment + lasts * time[o])
         if score < best:
             second = best
             best = score
@@ -79,6 +79,8 @@ def _urgency(rule: int, scores: Any, offers: Ints, rank: float, ease: float, v: 
         return scores[1, v]
     if rule == 3:
         return -float(offers[1, v]) + 1e-9 * rank
+    if rule == 4:
+        return rank
     return rank - offers[1, v] + ease
 
 
@@ -90,6 +92,8 @@ def _dispatch(
     """Fill in a plan by a rule; what it costs, in ticks."""
     ptr, site, device, time, cost, in_ptr, in_edge, in_source, out_ptr, out_target, moved, paid = layout
     V = len(in_ptr) - 1
+    # The soonest start, and the time only between equals.
+    lasts = 1e-3 if rule == 3 or rule == 4 else 1.0
     free = np.zeros(devices, dtype=np.int64)
     missing = in_ptr[1:] - in_ptr[:-1]
     ready, known = np.empty(V, dtype=np.int64), 0
@@ -97,7 +101,7 @@ def _dispatch(
     for v in range(V):
         if missing[v] == 0:
             _look(
-                ptr, site, device, time, cost, in_ptr, in_edge, in_source, moved, paid, sites, weight, v,
+                ptr, site, device, time, cost, in_ptr, in_edge, in_source, moved, paid, sites, weight, lasts, v,
                 chosen, finish, free, scores, offers,
             )  # fmt: skip
             ready[known] = v
@@ -125,15 +129,15 @@ def _dispatch(
                 w = ready[k]
                 if offers[2, w] == d or (rule == 2 and offers[3, w] == d):
                     _look(
-                        ptr, site, device, time, cost, in_ptr, in_edge, in_source, moved, paid, sites, weight, w,
-                        chosen, finish, free, scores, offers,
+                        ptr, site, device, time, cost, in_ptr, in_edge, in_source, moved, paid, sites, weight, lasts,
+                        w, chosen, finish, free, scores, offers,
                     )  # fmt: skip
         for i in range(out_ptr[v], out_ptr[v + 1]):
             w = out_target[i]
             missing[w] -= 1
             if missing[w] == 0:
                 _look(
-                    ptr, site, device, time, cost, in_ptr, in_edge, in_source, moved, paid, sites, weight, w,
+                    ptr, site, device, time, cost, in_ptr, in_edge, in_source, moved, paid, sites, weight, lasts, w,
                     chosen, finish, free, scores, offers,
                 )  # fmt: skip
                 ready[known] = w

@@ -48,8 +48,6 @@ _ELIMINATION_NEEDS = 10
 """Times as much as the relaxation that must be left for it."""
 _PATIENCE, _STEPS = 100, 4000
 """Plans per stage without a better plan, after which the engine has its turn: of local search, of the compiled walk."""
-_SHORT = 0.005
-"""Seconds left up to which the compiled walk comes before any bound."""
 _ENUMERATION_SHARE, _ENUMERATION_MOST = 0.3, 1.0
 """Share of the time left, and seconds at most, that trying all combinations may take."""
 _ENGINE_NEEDS = 0.4
@@ -82,8 +80,6 @@ def solve_timed(
         if crowded is not None:
             return Result(Status.INFEASIBLE, None, None, None, COUNTING_PROOF, solver, clock.seconds, crowded)
         start.take(_without_time(problem, clock))
-    if start.walks and 0 < clock.left < _SHORT:
-        start.walk(clock, 0, None)
     needs = relaxation_seconds(problem)
     relaxed = relaxation(problem, clock) if clock.left > needs else None
     if relaxed is None or relaxed.bound is None:
@@ -149,8 +145,10 @@ def _before_relaxation(start: Start, solver: str, clock: Clock) -> Result:
     """A list schedule where the clock ended before more was proven than what the cheapest options cost."""
     problem = start.price.problem
     options = problem.options
-    cost = np.where(problem.allowed, options.cost, np.iinfo(np.int64).max)
-    least = sum(np.minimum.reduceat(cost, options.ptr[:-1]).tolist())
+    least = 0
+    if options.cost.any():
+        cost = np.where(problem.allowed, options.cost, np.iinfo(np.int64).max)
+        least = sum(np.minimum.reduceat(cost, options.ptr[:-1]).tolist())
     known = least + problem.makespan_cost(start.bound.path), "cheapest options and longest path"
     note = f"{start.note}; no time for the relaxation"
     return _result(problem, start.best, known, solver, clock, note)

@@ -27,6 +27,8 @@ _CARE_NEEDS = 4e-4
 _FIRST_SHARE, _FIRST_LEAST, _FIRST_MOST = 0.1, 2e-4, 0.001
 """Share of the time, and seconds at least and at most, for the compiled walk before any bound: at least, since a call
 of ``solve`` cannot end sooner than in twice as many."""
+_SHORT = 0.005
+"""Seconds left up to which the compiled walk takes all, before any bound."""
 _LOOK_AHEAD, _LOOK_AHEAD_SHARE = 500_000, 0.2
 """Edges · sites² up to which the optimistic costs are worth it, and the share of the time left that they may take."""
 _PAIR_SECONDS, _SITE_SECONDS = 1e-8, 2e-5
@@ -58,9 +60,10 @@ class Start:
             self.note = "list scheduling"
             self.best: Found = self._built(self.ranks, eager=True)
         else:
-            self.note = "compiled walk over list schedules"
-            seconds = max(_FIRST_LEAST, min(_FIRST_SHARE * clock.left, _FIRST_MOST))
+            left = clock.left
+            seconds = max(_FIRST_LEAST, left if left < _SHORT else min(_FIRST_SHARE * left, _FIRST_MOST))
             self.best, self._count = self._walk.best(Clock(clock.seconds + seconds, clock.start), 0, None)
+            self.note = f"compiled search over {self._count:,} plans"
 
     @cached_property
     def builder(self) -> Builder:
@@ -94,7 +97,7 @@ class Start:
         found, count = self._walk.best(clock, least, patience, report)
         self._count += count
         self._keep(found)
-        self.note = f"compiled walk over {self._count:,} list schedules"
+        self.note = f"compiled search over {self._count:,} plans"
 
     def _looks_ahead(self) -> bool:
         """Whether there is time for the optimistic costs."""

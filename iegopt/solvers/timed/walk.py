@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from itertools import chain
+from itertools import accumulate, chain
 
 import numpy as np
 import numpy.typing as npt
@@ -31,10 +31,10 @@ _LINK_SECONDS = 1e-8
 """Seconds that one of them takes, as measured on one core of a server."""
 _FEW_LINKS, _LAYOUT_SHARE = 50_000, 0.3
 """How many take less time than one plan by other means, and the share of the time left that more of them may take."""
-_CHUNK_SHARE, _CHUNK_LEAST, _CHUNK_MOST = 0.1, 3e-5, 0.005
+_CHUNK_SHARE, _CHUNK_LEAST, _CHUNK_MOST = 0.15, 6e-5, 0.005
 """Share of the time left, and seconds at least and at most, between two looks at the clock: a look takes as long as a
 few plans."""
-_OPENINGS, _RULES = 10, 5
+_OPENINGS, _RULES = 10, 6
 """As in ``openings`` and ``dispatching``, which only a process with numba can import."""
 _OPENING_SHARE, _OPENINGS_NEED = 0.5, 4e-5
 """Part of the time left that openings may take, and seconds of them beside their plans."""
@@ -49,8 +49,8 @@ _ANYWHERE, _ANYWHERE_COSTS = 0.1, 0.5
 """Share of its steps that begin at any stage: where only the makespan counts, and where costs do."""
 _CALL_NEEDS, _CALL_STAGE, _FEWEST_STEPS = 5e-6, 1e-7, 4
 """Seconds of a call of a kernel without its steps, more per stage, and how many steps are worth one."""
-_STEP_SHARE = 0.3
-"""What such a step takes at first, as a part of a list schedule."""
+_CAUTION = 3.0
+"""How many times as long as a plan a step is taken to last before any was timed."""
 
 
 def walkable(price: Pricer, clock: Clock) -> bool:
@@ -86,7 +86,7 @@ class Walk:
         self.turns = self._reinsert, self._walk
         """What takes turns: each takes a slack, as a share, and how many steps."""
         self._call = _CALL_NEEDS + _CALL_STAGE * problem.V
-        self._step = [_STEP_SHARE * self._plan_seconds, self._plan_seconds]
+        self._step = [_CAUTION * self._plan_seconds] * 2
         self._state = np.array([rng.randrange(1, 2**63)], dtype=np.uint64)
         self._values = np.array([np.inf, np.inf, 0.0])
         self._priorities = np.stack([self._ranks, self._ranks])
@@ -194,7 +194,7 @@ def _layout(price: Pricer, own: Ints, device: Ints) -> tuple[Ints, ...]:
 
 
 def _starts(parts: Sequence[Sequence[object] | Ints]) -> Ints:
-    return np.cumsum([0, *map(len, parts)], dtype=np.int64)
+    return np.array([0, *accumulate(map(len, parts))], dtype=np.int64)
 
 
 def _transfers(price: Pricer, problem: Problem) -> tuple[Ints, Ints]:
