@@ -92,8 +92,10 @@ def blocked(case: Case, plan: BatchPlan) -> Iterator[str]:
                     return
 
 
-def against_brute(case: Case, most: int) -> tuple[str, list[str]]:
+def against_brute(case: Case, most: int, plan: BatchPlan | None = None) -> tuple[str, list[str]]:
     """``equal``, ``worse``, and what must never be: a better plan than the best, or a bound below it.
+
+    ``plan`` is what ``plan_of`` says to the case, where it is known.
 
     Raises
     ------
@@ -101,7 +103,7 @@ def against_brute(case: Case, most: int) -> tuple[str, list[str]]:
         The case is too large to enumerate with ``most`` placements.
     """
     best = brute_force(case.model, most).objective.tolist()
-    plan = plan_of(case)
+    plan = plan_of(case) if plan is None else plan
     found: list[str] = []
     verdict = "equal"
     # A level's bound speaks of plans that have all of the levels above: down to the first that falls short it holds.
