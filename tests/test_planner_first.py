@@ -24,8 +24,11 @@ from iegopt.plans import CostSplit, Plan, StagePlan, TransferPlan
 from iegopt.problem.decode import decode
 from iegopt.solvers.clock import Clock
 from iegopt.solvers.evaluate import feasible, objective
+from iegopt.solvers.exact import compiled
 from iegopt.solvers.result import Result, Status
-from iegopt.solvers.search.best_fit import Board, best_fit, neighbours
+from iegopt.solvers.search.best_fit import Board, best_fit, neighbours, offers
+from iegopt.spec.cluster import ClusterSpec
+from iegopt.spec.figures import plain_figures
 from iegopt.spec.load import load_cluster, load_request
 from iegopt.spec.request import RequestSpec
 from iegopt.spec.stage import Parallelism, Precision, StageSpec
@@ -33,6 +36,7 @@ from tests.test_planner_deadlines import cluster, request
 
 INSTANCES = Path(__file__).parent.parent / "instances"
 CLUSTERS, REQUESTS = INSTANCES / "clusters", INSTANCES / "requests"
+PAIR: dict[str, Any] = {"devices": [{"id": name, "model": "H100"} for name in "ab"]}
 KV: dict[str, Any] = {"chunk_size": "64MB", "pipeline_depth": 2, "overlap_compute": True, "compression": "none"}
 
 
@@ -85,6 +89,57 @@ def test_a_first_plan_is_a_plan_of_the_compiled_problem_at_the_same_price(planne
             assert found == (pytest.approx(said, rel=1e-6, abs=2e-9) if isinstance(said, float | dict) else said), name
 
 
+@pytest.fixture
+def core(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The compiled kernels, for one test."""
+    pytest.importorskip("numba", reason="the extra 'fast' is not installed")
+    before = compiled._ready
+    compiled.warmup()
+    module = compiled._ready
+    monkeypatch.setattr(compiled, "_ready", before)
+    monkeypatch.setattr(compiled, "_ready", module)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_kernels_make_the_same_first_plan(
+    planner: Planner, core: None, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    rng = random.Random(seed)
+    for d in range(100):  # no two alike: among equal ones either may be chosen
+        planner.update(f"H100-{d}", utilisation=rng.random(), used=rng.randrange(75) * 10**9)
+    asked = chain(rng, 30, dag_constraints={"max_depth": 30})
+    quick = first(planner, asked)
+    monkeypatch.setattr(compiled, "_ready", None)
+    plain = first(planner, asked)
+    assert [stage.site for stage in quick.stages] == [stage.site for stage in plain.stages]
+    for own, other in zip((*quick.stages, *quick.transfers), (*plain.stages, *plain.transfers), strict=True):
+        for name, said in dataclasses.asdict(other).items():  # type: ignore[call-overload]
+            found = dataclasses.asdict(own)[name]  # type: ignore[call-overload]
+            assert found == (pytest.approx(said, rel=1e-12) if isinstance(said, float | dict) else said), name
+    assert planner.verify(quick, asked).ok
+
+
+def test_kernels_place_the_largest_first_where_the_graphs_order_leaves_no_room(
+    core: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    planner, ready = Planner(ClusterSpec.model_validate(PAIR, context={"document": True})), compiled._ready
+    for vram, sites in (((18, 44, 58, 33), ["a", "b", "a", "b"]), ((50, 50, 70), None)):
+        stages = [
+            {
+                "id": f"s{i}",
+                "type": "decode",
+                "compute": {"flops": "1T"},
+                "memory": {"vram": f"{each}GB", "traffic": "1GB"},
+            }
+            for i, each in enumerate(vram)
+        ]
+        asked = RequestSpec.model_validate({"graph": {"stages": stages}}, context={"document": True})
+        for module in (ready, None):
+            monkeypatch.setattr(compiled, "_ready", module)
+            plan = FirstPlans().plan(planner._cluster, planner.graph(asked), asked, Clock(10.0))
+            assert (None if plan is None else [stage.site for stage in plan.stages]) == sites
+
+
 def test_made_things_have_all_fields(planner: Planner) -> None:
     asked = chain(random.Random(1), 4)
     for plan in (first(planner, asked), planner.plan(asked)):
@@ -123,7 +178,7 @@ def test_rows_are_the_cost_models(seed: int) -> None:
         stages.append(StageSpec.model_validate(document, context={"document": True}))
     rates = KindRates(kinds, (0.9, 0.7))
     for _ in range(2):  # anew, and from what is kept
-        rows = rates.rows(stages)
+        rows = rates.rows(plain_figures(stages))
         for v, stage in enumerate(stages):
             for k, kind in enumerate(kinds):
                 check_row(stage, kind, rows.seconds[v, k], rows.terms[v, :, k], rows.held[v])
@@ -154,17 +209,18 @@ def test_best_fit_goes_by_price_room_and_neighbours() -> None:
     zero, one = [[0.0] * 3] * 3, [1.0] * 3
     board = Board(zero, apart, [[0], [1], [2]], [0, 1, 2], [[0], [1], [2]], one, one)
     edges = neighbours(2, [(0, 1)], [5.0], 1.0)
-    offers = [{0: (1.0, 1.0), 1: (3.0, 1.0)}, {0: (9.0, 1.0), 1: (7.0, 1.0), 2: (2.0, 1.0)}]
+    t0, each = np.array([[1.0, 3.0, np.inf], [9.0, 7.0, 2.0]]), np.ones((2, 3))
+    offered = offers(board, t0, each)
     slas = [np.inf, np.inf]
     for free, order, expected in (
         ([2.0, 2.0, 2.0], (0, 1), [0, 2]),  # 2 + 5 of transfer ties with 7 + 5 nowhere: 7 in all beats 9
         ([2.0, 2.0, 0.0], (0, 1), [0, 0]),
         ([0.0, 2.0, 0.0], (1, 0), [1, 1]),
     ):
-        assert best_fit(board, offers, slas, edges, [*free], order, Clock(1.0)) == expected
-    assert best_fit(board, offers, slas, edges, [0.0, 1.0, 0.0], (0, 1), Clock(1.0)) is None
-    assert best_fit(board, offers, slas, edges, [2.0, 2.0, 2.0], (0, 1), Clock(0.0)) is None
-    assert best_fit(board, offers, [np.inf, 6.0], edges, [1.0, 1.0, 0.0], (0, 1), Clock(1.0)) is None
+        assert best_fit(board, offered, slas, edges, [*free], order, Clock(1.0)) == expected
+    assert best_fit(board, offered, slas, edges, [0.0, 1.0, 0.0], (0, 1), Clock(1.0)) is None
+    assert best_fit(board, offered, slas, edges, [2.0, 2.0, 2.0], (0, 1), Clock(0.0)) is None
+    assert best_fit(board, offered, [np.inf, 6.0], edges, [1.0, 1.0, 0.0], (0, 1), Clock(1.0)) is None
 
 
 @pytest.mark.parametrize("seed", range(60))
@@ -179,14 +235,13 @@ def test_best_fit_leaves_no_cheaper_site_out(seed: int) -> None:
     board = Board(latency.tolist(), rate.tolist(), devices, kind.tolist(), ranked, factor.tolist(), load.tolist())
     ends = [(u, v) for v in range(V) for u in range(v) if rng.random() < 0.3]
     sizes, slas = rng.random(len(ends)).tolist(), (rng.random(V) * 2.0).tolist()
-    offers = [{k: (float(rng.random()), float(rng.random())) for k in range(kinds) if rng.random() < 0.8}
-              for _ in range(V)]  # fmt: skip
+    t0_of, each_of = np.where(rng.random((V, kinds)) < 0.8, rng.random((V, kinds)), np.inf), rng.random((V, kinds))
     free, order = (rng.random(6) * 3).tolist(), rng.permutation(V).tolist()
     left, place = [*free], [-1] * V
     for v in order:
         costs = {}
         for p in range(m):
-            t0, each = offers[v].get(int(kind[p]), (np.inf, 0.0))
+            t0, each = t0_of[v, kind[p]], each_of[v, kind[p]]
             moved = sum(
                 0.7 * (latency[place[w], p] + size * rate[place[w], p])
                 for ab, size in zip(ends, sizes, strict=True)
@@ -200,8 +255,9 @@ def test_best_fit_leaves_no_cheaper_site_out(seed: int) -> None:
             break
         place[v] = min(costs, key=costs.__getitem__)
         for d in devices[place[v]]:
-            left[d] -= offers[v][int(kind[place[v]])][1]
-    found = best_fit(board, offers, slas, neighbours(V, ends, sizes, 0.7), free, order, Clock(10.0))
+            left[d] -= each_of[v, kind[place[v]]]
+    offered = offers(board, t0_of, each_of)
+    found = best_fit(board, offered, slas, neighbours(V, ends, sizes, 0.7), free, order, Clock(10.0))
     assert found == (place or None)
     if place:
         assert free == left

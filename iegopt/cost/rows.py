@@ -17,11 +17,13 @@ import numpy.typing as npt
 from iegopt.cost.gang import gang_capacity
 from iegopt.cost.roofline import Bottleneck, Capacity
 from iegopt.devices import DeviceClass
+from iegopt.spec.figures import AMOUNTS, PlainFigures, Shape
 from iegopt.spec.kinds import KINDS
-from iegopt.spec.stage import DeviceType, NodeType, Parallelism, ParallelStrategy, Precision, StageSpec
+from iegopt.spec.stage import NodeType, Parallelism, ParallelStrategy, Precision
 
 __all__ = ["BOTTLENECKS", "Kind", "KindRates", "Rows"]
 
+Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 
 Kind = tuple[DeviceClass, int, bool]
@@ -29,8 +31,6 @@ Kind = tuple[DeviceClass, int, bool]
 BOTTLENECKS: tuple[Bottleneck, ...] = ("compute", "bandwidth", "io", "fixed")
 _WIDEST = (Precision.FP32, Precision.TF32, Precision.BF16, Precision.FP16, Precision.FP8, Precision.INT8)
 _USUAL = (None, Precision.BF16, Precision.FP16, Precision.FP8)
-_ALONE = Parallelism(strategy=ParallelStrategy.NONE)
-_Want = tuple[object, ...]
 _MOST_KEPT = 256
 """Rows of rates that are kept from one request to the next."""
 
@@ -61,47 +61,40 @@ class KindRates:
         """``parallel_efficiency`` of gangs within a domain, and of gangs that only share a host."""
         self._kinds = kinds
         self._efficiency = parallel_efficiency
-        self._number: dict[_Want, int] = {}
+        self._number: dict[Shape, int] = {}
         self._rates: list[Floats] = []
         self._stacked = np.empty((0, 3, len(kinds)))
 
     def prepare(self) -> None:
         """Work out what the kinds offer the usual stages, before one asks for it within a deadline."""
         sizes = sorted({size for _, size, _ in self._kinds})
-        gangs = [Parallelism(strategy=ParallelStrategy.TENSOR, degree=size) for size in sizes]
-        shapes = [None, _ALONE, *gangs]
+        gangs = [(ParallelStrategy.NONE, 1), *((ParallelStrategy.TENSOR, size) for size in sizes)]
         for types in {usual.device_types for usual in KINDS.values() if usual.node_type is NodeType.COMPUTE}:
             for precision in _USUAL:
-                for shape in shapes:
-                    key = _key(precision, types, shape)
-                    if key not in self._number:
-                        self._add(key, precision, types, shape or _ALONE)
+                for strategy, degree in gangs:
+                    self._add(Shape(precision, types, strategy, degree, None))
         self._stacked = np.stack(self._rates)
 
-    def rows(self, stages: Sequence[StageSpec]) -> Rows:
-        """Of stages without a model (``supports``)."""
+    def known(self, figures: PlainFigures) -> tuple[Ints, Floats]:
+        """(V,) the row of every plain stage among (N, 3, K) rates: FLOP/s, byte/s of memory and of IO, NaN where a kind
+        does not run it."""
         if len(self._rates) > _MOST_KEPT:
             self._number.clear()
             self._rates.clear()
-        want, known = self._want, self._number
-        figures, wants = [], []
-        for stage in stages:
-            usual, compute, memory, io = KINDS[stage.type], stage.compute, stage.memory, stage.io
-            flops, traffic, vram, shape = compute.flops, memory.traffic, memory.vram, stage.parallelism
-            types = stage.device_types or usual.device_types
-            key = _key(compute.precision, types, shape)
-            number = known.get(key)
-            wants.append(want(key, stage, types) if number is None else number)
-            figures.append((
-                usual.flops if flops is None else flops,
-                usual.traffic if traffic is None else traffic,
-                usual.io if io is None else io.bytes,
-                stage.fixed_time,
-                (usual.vram if vram is None else vram) + (memory.kv_cache_size or 0),
-            ))  # fmt: skip
-        rates = self._stacked[wants] if self._number else self._stacked
-        amount = np.array(figures, dtype=np.float64).reshape(-1, 5, 1)
-        terms = np.zeros((len(figures), 4, len(self._kinds)))
+        number = self._number
+        fresh = [shape for shape in figures.shapes if shape not in number]
+        for shape in fresh:
+            self._add(shape)
+        if fresh:
+            self._stacked = np.stack(self._rates)
+        return np.array([number[shape] for shape in figures.shapes], dtype=np.int64)[figures.shape], self._stacked
+
+    def rows(self, figures: PlainFigures) -> Rows:
+        """Of plain stages."""
+        number, stacked = self.known(figures)
+        rates = stacked[number]
+        amount = np.frombuffer(figures.amounts, dtype=np.float64).reshape(-1, AMOUNTS, 1)
+        terms = np.zeros((len(amount), 4, len(self._kinds)))
         with np.errstate(divide="ignore"):
             np.divide(amount[:, :3], rates, out=terms[:, :3], where=amount[:, :3] > 0.0)
         terms[:, 3] = amount[:, 3]
@@ -109,42 +102,23 @@ class KindRates:
         seconds[np.isnan(rates[:, 0])] = math.inf
         return Rows(seconds, terms, np.ceil(amount[:, 4, 0]))
 
-    @staticmethod
-    def supports(stage: StageSpec) -> bool:
-        """Whether a stage is one device's work, or a tensor-parallel gang's, and names no model."""
-        shape = stage.parallelism
-        plain = shape is None or shape.degree == 1 or shape.strategy is ParallelStrategy.TENSOR
-        return stage.model is None and plain
+    def _add(self, shape: Shape) -> None:
+        """A row of rates, where it is not yet known."""
+        if shape in self._number:
+            return
+        self._number[shape] = len(self._rates)
+        gang = Parallelism(strategy=shape.strategy, degree=shape.degree, efficiency=shape.efficiency)
+        offers = [self._offer(kind, shape, gang) for kind in self._kinds]
+        self._rates.append(np.ascontiguousarray(np.array(offers).T))
 
-    def _want(self, key: _Want, stage: StageSpec, types: tuple[DeviceType, ...]) -> int:
-        """A new row of rates."""
-        number = self._add(key, stage.compute.precision, types, stage.parallelism or _ALONE)
-        self._stacked = np.stack(self._rates)
-        return number
-
-    def _add(self, key: _Want, precision: Precision | None, types: tuple[DeviceType, ...], shape: Parallelism) -> int:
-        number = self._number[key] = len(self._rates)
-        offers = [self._offer(kind, precision, types, shape) for kind in self._kinds]
-        self._rates.append(np.array(offers).T)
-        return number
-
-    def _offer(
-        self, kind: Kind, precision: Precision | None, types: tuple[DeviceType, ...], shape: Parallelism
-    ) -> tuple[float, float, float]:
+    def _offer(self, kind: Kind, shape: Shape, gang: Parallelism) -> tuple[float, float, float]:
         """FLOP/s, byte/s of memory and byte/s of IO, the device's efficiency included; NaN where it does not run."""
         device, size, fabric = kind
-        choices = _WIDEST if precision is None else (precision,)
+        choices = _WIDEST if shape.precision is None else (shape.precision,)
         rate = next((r for p in choices if (r := device.compute.rate(p)) is not None), None)
-        if size != shape.degree or device.type not in types or rate is None:
+        if size != shape.degree or device.type not in shape.types or rate is None:
             return (math.nan, math.nan, math.nan)
         efficiency = 1.0 if device.efficiency is None else device.efficiency
         one = Capacity(rate, device.bandwidth, device.io, float(device.vram))
-        gang = gang_capacity(one, shape, self._efficiency[0 if fabric else 1])
-        return (gang.flops * efficiency, gang.bandwidth * efficiency, gang.io * efficiency)
-
-
-def _key(precision: Precision | None, types: tuple[DeviceType, ...], shape: Parallelism | None) -> _Want:
-    """What the rates of a stage depend on."""
-    if shape is None:
-        return precision, types
-    return precision, types, shape.strategy, shape.degree, shape.efficiency
+        whole = gang_capacity(one, gang, self._efficiency[0 if fabric else 1])
+        return (whole.flops * efficiency, whole.bandwidth * efficiency, whole.io * efficiency)

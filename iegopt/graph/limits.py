@@ -42,14 +42,18 @@ def check_limits(spec: GraphSpec, limits: DagConstraints, cards: Cards) -> None:
     LimitError
         Naming the limit, what the graph needs, and what is allowed.
     """
-    tools = [stage.type for stage in spec.stages].count(StageKind.TOOL)
+    kinds = [stage.type for stage in spec.stages]
+    tools, again = kinds.count(StageKind.TOOL), kinds.count(StageKind.RE_PREFILL)
     with_model = [stage for stage in spec.stages if stage.model is not None]
     _generate_with_decoders(with_model, cards)
     _within_context(with_model, cards)
-    _at_most("max_depth", depth(spec), limits.max_depth, "stages from first prefill to output")
+    # No path has more stages than the graph, nor more rounds: most graphs need no look at their paths.
+    if len(kinds) > limits.max_depth:
+        _at_most("max_depth", depth(spec), limits.max_depth, "stages from first prefill to output")
     _at_most("max_nodes", len(spec.stages), limits.max_nodes, "stages")
     _at_most("max_tool_calls", tools, limits.max_tool_calls, "tool calls")
-    _at_most("max_agent_rounds", rounds(spec), limits.max_agent_rounds, "agent rounds")
+    if again > limits.max_agent_rounds:
+        _at_most("max_agent_rounds", rounds(spec), limits.max_agent_rounds, "agent rounds")
     _at_most("max_token_budget", token_use(spec), limits.max_token_budget, "tokens")
     held = kv_cache_size(spec, cards)
     if held > limits.max_kv_cache_size:

@@ -10,7 +10,6 @@ import numpy as np
 import numpy.typing as npt
 
 from iegopt.cost.rows import KindRates
-from iegopt.cost.weights import CostWeights
 from iegopt.problem.cluster import CompiledCluster
 from iegopt.problem.decode import SAME_SITE
 from iegopt.problem.sites import SiteTable
@@ -32,10 +31,11 @@ class Promising:
 
     Attributes
     ----------
-    latency, rate, path (m, m)
-        Of every two sites: seconds, and seconds per byte of the whole transfer, 0 within a site; level of the link.
-    kind (m,), prices (m,), worth (m,)
-        Index into ``table.kinds``, $/h, and the same in parts of the reference price.
+    links (m, 2, m), latency, rate, path (m, m)
+        Of every two sites: seconds, and seconds per byte of the whole transfer, 0 within a site, as an array and as
+        lists; level of the link.
+    kind, kinds (m,), worth (m,)
+        Index into ``table.kinds``, as an array and as a list, and $/h in parts of the reference price.
     degree (K,), spans
         Per kind the devices of a site, and where its sites begin and end among all of them, kind after kind.
     device (n,), devices
@@ -47,11 +47,12 @@ class Promising:
     cluster: CompiledCluster
     table: SiteTable
     rates: KindRates
+    links: Floats
     latency: Sequence[Sequence[float]]
     rate: Sequence[Sequence[float]]
     path: Sequence[Sequence[str]]
     kind: Ints
-    prices: Sequence[float]
+    kinds: Sequence[int]
     worth: Floats
     degree: Ints
     spans: Sequence[tuple[int, int]]
@@ -75,11 +76,12 @@ class Promising:
             cluster=cluster,
             table=table,
             rates=rates,
+            links=links,
             latency=links[:, 0].tolist(),
             rate=links[:, 1].tolist(),
             path=_paths(topology),
             kind=kind,
-            prices=price.tolist(),
+            kinds=kind.tolist(),
             worth=price / cluster.reference_price,
             degree=np.array([size for _, size, _ in table.kinds]),
             spans=tuple(pairwise([0, *np.cumsum([len(sites) for sites in table.of_kind]).tolist()])),
@@ -88,23 +90,27 @@ class Promising:
             members=tuple(tuple(topology.devices[d] for d in topology.devices_of(s)) for s in range(topology.S)),
         )
 
+    @property
+    def layout(self) -> tuple[Ints, Ints, Ints, Ints]:
+        """For kernels: kind (m,), degree (K,), start (m + 1,) and devices of every site, by their number in all."""
+        topology = self.table.topology
+        return self.kind, self.degree, topology.device_ptr, topology.device_index
+
     def free(self) -> list[float]:
         """(n,) bytes that are free on every device of these sites now."""
         found: list[float] = self.cluster.state.free[self.device].tolist()
         return found
 
-    def room(self) -> list[float]:
+    def room(self) -> Ints:
         """(m,) bytes that are free on every site now, where a stage takes the same of each of its devices."""
         topology = self.table.topology
-        found: list[float] = (topology.tightest(self.cluster.state.free) * topology.width).tolist()
-        return found
+        return np.asarray(topology.tightest(self.cluster.state.free) * topology.width)
 
-    def board(self, load: Floats, weights: CostWeights) -> Board:
-        """The sites under a load (m,), priced by the weights of a request."""
-        factor = weights.alpha + weights.beta * load + weights.gamma * self.worth
+    def board(self, load: Floats, factor: Floats) -> Board:
+        """The sites under a load (m,), priced by a factor (m,)."""
         order: list[int] = np.lexsort((factor, self.kind)).tolist()
         ranked = [order[begin:end] for begin, end in self.spans]
-        return Board(self.latency, self.rate, self.devices, self.kind.tolist(), ranked, factor.tolist(), load.tolist())
+        return Board(self.latency, self.rate, self.devices, self.kinds, ranked, factor.tolist(), load.tolist())
 
 
 def _paths(topology: Topology) -> list[list[str]]:

@@ -165,8 +165,7 @@ def _table(cluster: CompiledCluster, sizes: set[int], focus: bool, until: float 
 
 def can_focus(graph: GraphSpec, request: RequestSpec, cluster: CompiledCluster) -> bool:
     """Whether a plan over the promising sites means the same: nothing binds a stage to a device or prefers one."""
-    bound = (stage.affinity.device or stage.affinity.kv_cache_location for stage in graph.stages)
-    return preference_for(request, cluster) is None and not any(bound)
+    return preference_for(request, cluster) is None and not graph.figures().bound
 
 
 def degrees_of(stage: StageSpec, cluster: CompiledCluster) -> tuple[int, ...]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Literal, Self
 from pydantic import Field, model_validator
 
 from iegopt.spec.base import Identifier, Name, Spec
+from iegopt.spec.figures import Figures, figures_of
 from iegopt.spec.quantities import Bytes, Seconds
 from iegopt.spec.stage import StageSpec
 
@@ -114,6 +115,13 @@ class GraphSpec(Spec):
     def ends(self) -> list[tuple[int, int]]:
         """Per edge the stages that it leads from and to; the same object each time."""
         return self._sorted()[2]
+
+    def figures(self) -> Figures:
+        """What the stages ask for, found when a request that gives the graph is read; the same object each time."""
+        known: tuple[tuple[StageSpec, ...], Figures] | None = self.__dict__.get("_figures")
+        if known is None or known[0] is not self.stages:
+            known = self.__dict__["_figures"] = self.stages, figures_of(self.stages)
+        return known[1]
 
     def _sorted(self) -> _Sorted:
         """What is kept for these stages and edges: a copy with others sorts them anew."""

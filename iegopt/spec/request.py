@@ -160,6 +160,7 @@ class RequestSpec(Spec):
                 raise ValueError("graph is given whole, so sla.itl would be ignored: give its decodes a latency_sla")
             if self.sla.ttft is not None and not any(s.type is StageKind.PREFILL for s in self.graph.stages):
                 raise ValueError("the graph has no prefill, so sla.ttft would be ignored: remove it")
+            self.graph.figures()
             return self
         if self.model is None:
             raise ValueError("expected a model with a prompt, or a graph")

@@ -31,11 +31,12 @@ def plain_seconds(spec: StageSpec, kind: DeviceClass, rate: float, factor: float
     moved = usual.io if spec.io is None else spec.io.bytes
     if kind.efficiency is not None:
         factor *= kind.efficiency
-    longest = max(
-        _over(usual.flops if flops is None else flops, rate * factor),
-        _over(usual.traffic if traffic is None else traffic, kind.bandwidth * factor),
-        _over(moved, kind.io * factor) if moved else 0.0,
-    )
+    longest = _over(usual.flops if flops is None else flops, rate * factor)
+    in_memory = _over(usual.traffic if traffic is None else traffic, kind.bandwidth * factor)
+    if in_memory > longest:
+        longest = in_memory
+    if moved:
+        longest = max(longest, _over(moved, kind.io * factor))
     return longest + spec.fixed_time
 
 

@@ -102,14 +102,15 @@ def _registered() -> tuple[dict[str, tuple[Any, str]], str | None]:
         return {}, "numba is switched off: NUMBA_DISABLE_JIT is set"
     try:
         from iegopt.solvers.exact import kernels, link_kernels
+        from iegopt.solvers.search import first_kernel, fit_kernel
         from iegopt.solvers.search import kernels as in_search
         from iegopt.solvers.timed import dispatching, openings, reinsertion
         from iegopt.solvers.timed import kernels as in_time
     except RuntimeError as error:  # numba looks for a folder for its cache as soon as a function is defined
         return {}, f"numba has nowhere to keep kernels, set NUMBA_CACHE_DIR to a folder ({error})"
     assert link_kernels.send_columns.__name__ in kernels.KERNELS
-    timed = {**in_time.KERNELS, **openings.KERNELS, **dispatching.KERNELS, **reinsertion.KERNELS}
-    return {**kernels.KERNELS, **in_search.KERNELS, **timed}, None
+    modules = (kernels, in_search, fit_kernel, first_kernel, in_time, openings, dispatching, reinsertion)
+    return {name: known for module in modules for name, known in module.KERNELS.items()}, None
 
 
 def _call_each() -> None:
@@ -125,6 +126,7 @@ def _call_each() -> None:
     from iegopt.solvers.exact.relaxation import relaxation
     from iegopt.solvers.exact.site_tree import SiteTree
     from iegopt.solvers.search.compiled_rebuild import CompiledRebuild
+    from iegopt.solvers.search.quick import quick_plan
     from iegopt.solvers.timed.pricer import Pricer
     from iegopt.solvers.timed.walk import Walk
 
@@ -133,6 +135,7 @@ def _call_each() -> None:
     relaxed.prune(0)
     CompiledRebuild(relaxed, (0, toy.options.ptr[:-1]), random.Random(0), check=False).go(1.0, 2, 1)
     relaxations(toy, toy.options.cost[None])
+    quick_plan(toy, Clock(1.0))
     tree, sites = SiteTree(toy.topology), np.arange(4)
     free = tuple(np.zeros(1, dtype=np.int64) for _ in tree.levels)
     LevelLink(tree, free, sites, sites, np.zeros(4, dtype=np.bool_)).send(sites[:, None], True)

@@ -5,26 +5,33 @@ Sites of one kind differ in price and load alone, so that they stand in one orde
     cost(v, p) = t0[v, kind(p)] · factor[p] + Σ_u weight[u, v] · transfer(u, v, place(u), p)
 
 Transfers cost nothing within a site and no less than nothing elsewhere. A stage thus looks at the sites of its
-neighbours, then at every kind's from the cheapest on, and at no more of them once their own cost is no better than the
-best so far: a handful of sites in place of all. Every stage has one option on a site: a planner's first plan, before
-anything is compiled into a problem.
+neighbours, then at the kinds from the one with the cheapest site on, at each one's from the cheapest on, and at no more
+of either once their own cost is no better than the best so far: a handful of sites in place of all. Every stage has
+one option on a site: a planner's first plan, before anything is compiled into a problem.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
+
+import numpy as np
+import numpy.typing as npt
 
 from iegopt.solvers.clock import Clock
 
-__all__ = ["Board", "Offers", "best_fit", "neighbours"]
+__all__ = ["Board", "Offers", "best_fit", "neighbours", "offers"]
+
+Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
 
 _POLLED = 8
 """Stages placed between two looks at the clock."""
+_MOST = 1e300
+"""In the place of infinity, where it may be multiplied by nothing."""
 
-Offers = Mapping[int, tuple[float, float]]
-"""Of a stage: kind of site -> T0 (s) there, and bytes on each device."""
 Neighbours = Sequence[Sequence[tuple[int, float, float]]]
 """Of every stage: (the other end of an edge, what a second of latency costs, what a second per byte costs)."""
 
@@ -54,6 +61,33 @@ class Board:
     load: Sequence[float]
 
 
+@dataclass(frozen=True, eq=False)
+class Offers:
+    """What every stage takes on every kind of site.
+
+    Attributes
+    ----------
+    t0, each (V, K)
+        Seconds, infinite where a kind does not run the stage, and bytes on each device.
+    kinds, least (V, K)
+        Per stage the kinds by what their cheapest site costs without transfers, and that cost.
+    """
+
+    t0: Sequence[Sequence[float]]
+    each: Sequence[Sequence[float]]
+    kinds: Sequence[Sequence[int]]
+    least: Sequence[Sequence[float]]
+
+
+def offers(board: Board, t0: Floats, each: Floats | Ints) -> Offers:
+    """Of (V, K) seconds and bytes."""
+    factor = [min(board.factor[sites[0]], _MOST) if sites else _MOST for sites in board.ranked]
+    own = t0 * np.array(factor)
+    kinds = own.argsort(axis=1)
+    least = own[np.arange(len(own))[:, None], kinds]
+    return Offers(t0.tolist(), each.tolist(), kinds.tolist(), least.tolist())
+
+
 def neighbours(count: int, ends: Sequence[tuple[int, int]], sizes: Sequence[float], weight: float) -> Neighbours:
     """Of ``count`` stages, with both ends and bytes of every edge, and the weight of a second of transfer."""
     found: list[list[tuple[int, float, float]]] = [[] for _ in range(count)]
@@ -64,7 +98,7 @@ def neighbours(count: int, ends: Sequence[tuple[int, int]], sizes: Sequence[floa
 
 
 def best_fit(
-    board: Board, offers: Sequence[Offers], slas: Sequence[float], edges: Neighbours, free: list[float],
+    board: Board, offers: Offers, slas: Sequence[float], edges: Neighbours, free: list[float],
     order: Sequence[int], clock: Clock,
 ) -> list[int] | None:  # fmt: skip
     """The site of every stage; ``None`` where one fits nowhere, or the clock ends first.
@@ -78,20 +112,18 @@ def best_fit(
     """
     latency, rate, factor, load, devices = board.latency, board.rate, board.factor, board.load, board.devices
     kind, ranked = board.kind, board.ranked
-    place = [-1] * len(offers)
+    place = [-1] * len(slas)
     for i, v in enumerate(order):
         if i % _POLLED == 0 and clock.left <= 0.0:
             return None
         near = [(place[u], a, b) for u, a, b in edges[v] if place[u] >= 0]
-        of_kind, sla = offers[v], slas[v]
-        rows: list[tuple[Sequence[int], tuple[float, float]]] = []
-        for q, _, _ in near:
-            if kind[q] in of_kind:
-                rows.append(((q,), of_kind[kind[q]]))
-        for k, offer in of_kind.items():
-            rows.append((ranked[k], offer))
+        t0_of, each_of, kinds, sla = offers.t0[v], offers.each[v], offers.kinds[v], slas[v]
+        beside = [((q,), kind[q], 0.0) for q, _, _ in near]
         best, least, taken = -1, math.inf, 0.0
-        for sites, (t0, each) in rows:
+        for sites, k, own in chain(beside, zip(map(ranked.__getitem__, kinds), kinds, offers.least[v], strict=True)):
+            if own >= least:
+                break
+            t0, each = t0_of[k], each_of[k]
             for p in sites:
                 score = t0 * factor[p]
                 if score >= least:

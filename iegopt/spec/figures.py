@@ -1,0 +1,101 @@
+"""What the stages of a graph ask for, as columns: found once, when a request is read, not within its deadline."""
+
+from __future__ import annotations
+
+import math
+from array import array
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from iegopt.spec.kinds import KINDS
+from iegopt.spec.stage import DeviceType, ParallelStrategy, Precision, StageSpec
+
+__all__ = ["AMOUNTS", "Figures", "PlainFigures", "Shape", "figures_of", "is_plain", "plain_figures"]
+
+AMOUNTS = 5
+"""Amounts of a stage: FLOP, bytes of memory traffic, bytes of IO, fixed seconds, bytes held over the whole site."""
+
+
+class Shape(NamedTuple):
+    """What the rates of a stage without a model depend on; the kind of a stage stands for its usual device types."""
+
+    precision: Precision | None
+    types: tuple[DeviceType, ...]
+    strategy: ParallelStrategy
+    degree: int
+    efficiency: float | None
+
+
+class PlainFigures(NamedTuple):
+    """Of V stages without a model.
+
+    Attributes
+    ----------
+    amounts (V · AMOUNTS,)
+        Those of one stage after the other's.
+    shapes, shape (V,)
+        Different shapes, and the index of every stage's among them.
+    """
+
+    amounts: array[float]
+    shapes: tuple[Shape, ...]
+    shape: list[int]
+
+
+class Figures(NamedTuple):
+    """Of a graph.
+
+    Attributes
+    ----------
+    plain
+        Of all its stages; ``None`` where one is not plain.
+    bound
+        Whether an affinity names a device.
+    slas (V,)
+        Most seconds of every stage, infinite without an SLA.
+    """
+
+    plain: PlainFigures | None
+    bound: bool
+    slas: list[float]
+
+
+def is_plain(stage: StageSpec) -> bool:
+    """Whether a stage is one device's work, or a tensor-parallel gang's, and names no model."""
+    shape = stage.parallelism
+    alone = shape is None or shape.degree == 1 or shape.strategy is ParallelStrategy.TENSOR
+    return stage.model is None and alone
+
+
+def figures_of(stages: Sequence[StageSpec]) -> Figures:
+    """The figures of a graph's stages."""
+    affinities = [stage.affinity for stage in stages]
+    return Figures(
+        plain=plain_figures(stages) if all(map(is_plain, stages)) else None,
+        bound=any(each.device or each.kv_cache_location for each in affinities),
+        slas=[math.inf if stage.latency_sla is None else stage.latency_sla for stage in stages],
+    )
+
+
+def plain_figures(stages: Sequence[StageSpec]) -> PlainFigures:
+    """The figures of stages that are plain; what a stage leaves out is its kind's."""
+    amounts, known, shape = array("d"), dict[Shape, int](), []
+    for stage in stages:
+        usual, compute, memory, io = KINDS[stage.type], stage.compute, stage.memory, stage.io
+        flops, traffic, vram = compute.flops, memory.traffic, memory.vram
+        amounts.extend((
+            usual.flops if flops is None else flops,
+            usual.traffic if traffic is None else traffic,
+            usual.io if io is None else io.bytes,
+            stage.fixed_time,
+            (usual.vram if vram is None else vram) + (memory.kv_cache_size or 0),
+        ))  # fmt: skip
+        shape.append(known.setdefault(_shape(stage, usual.device_types), len(known)))
+    return PlainFigures(amounts, tuple(known), shape)
+
+
+def _shape(stage: StageSpec, usual: tuple[DeviceType, ...]) -> Shape:
+    types, gang = stage.device_types or usual, stage.parallelism
+    if gang is None:
+        return Shape(stage.compute.precision, types, ParallelStrategy.NONE, 1, None)
+    return Shape(stage.compute.precision, types, gang.strategy, gang.degree, gang.efficiency)
