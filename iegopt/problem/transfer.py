@@ -26,6 +26,7 @@ __all__ = [
     "edge_ticks",
     "keep_links",
     "kept_links",
+    "links_among",
     "raw_seconds",
     "site_links",
     "time_ticks",
@@ -102,13 +103,34 @@ def raw_seconds(problem: Problem, edge: int, source: Ints, target: Ints) -> Floa
 
 def keep_links(topology: Topology) -> None:
     """Work the links of all pairs of a few sites out now, for ``kept_links``."""
-    sites = np.arange(topology.S)
-    _kept[topology] = np.stack(site_links(topology, sites[:, None], sites[None, :]), axis=1)
+    _kept[topology] = links_among(topology, np.arange(topology.S))
 
 
 def kept_links(topology: Topology) -> Floats | None:
     """(S, 2, S) latency, and seconds per byte of the whole transfer, of all pairs; ``None`` where they are not kept."""
     return _kept.get(topology)
+
+
+def links_among(topology: Topology, sites: Ints) -> Floats:
+    """(m, 2, m) latency, and seconds per byte of the whole transfer, of all pairs of some sites; 0 within a site."""
+    m = len(sites)
+    found = np.empty((m, 2, m))
+    if topology.parallel_shards or topology.pair_latency is not None:
+        found[:, 0], found[:, 1] = site_links(topology, sites[:, None], sites[None, :])
+        return found
+    latency, rate = topology.all_links
+    link = np.full((m, m), len(latency) - 1)
+    group, offset = topology.group[:, sites], len(latency) - 1
+    alone = -1 - np.arange(m)  # who has no group at a level shares none; from a site to itself is no link
+    for level in reversed(range(WAN)):
+        offset -= len(topology.latency[level])
+        own = np.where(group[level] < 0, alone, group[level] + offset)
+        np.copyto(link, own, where=own[:, None] == own)
+    latency.take(link, out=found[:, 0], mode="clip")
+    rate.take(link, out=found[:, 1], mode="clip")
+    each = np.arange(m)
+    found[each, :, each] = 0.0
+    return found
 
 
 def site_links(topology: Topology, a: Ints, b: Ints) -> tuple[Floats, Floats]:

@@ -15,7 +15,7 @@ from iegopt.errors import InputError, InternalError, UnsupportedProblem
 from iegopt.problem.arrays import Problem
 from iegopt.solvers.auto import AutoSolver
 from iegopt.solvers.brute import Brute
-from iegopt.solvers.clock import punctual
+from iegopt.solvers.clock import pressure, punctual, slowness
 from iegopt.solvers.cpsat import CpSat
 from iegopt.solvers.exact.prices import PricesSolver
 from iegopt.solvers.exact.tree import TreeSolver
@@ -154,8 +154,10 @@ def _watched(
 
 def _verify(problem: Problem, result: Result) -> None:
     if result.choice is not None:
-        start = None if result.start is None else result.start.tolist()
+        start, expected = None if result.start is None else result.start.tolist(), verification_seconds(problem)
+        begun = time.thread_time()
         report = check_assignment(problem, result.choice.tolist(), start)
+        slowness.learn(time.thread_time() - begun, expected / (pressure() * slowness.ratio))
         if not report.ok:
             raise InternalError(f"{result.solver}: the answer breaks {'; '.join(map(str, report.violations))}")
         if report.objective != result.objective:

@@ -10,7 +10,7 @@ from collections import deque
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 
-__all__ = ["Clock", "pressure", "punctual"]
+__all__ = ["Clock", "Slowness", "pressure", "punctual", "slowness"]
 
 _PROMPT = 0.25
 """Seconds of time limit up to which a pause of some milliseconds matters."""
@@ -18,8 +18,11 @@ _SWITCH = 2e-5
 """Seconds for which another thread may hold the interpreter while such a limit runs."""
 _YOUNG, _NEVER = 10**5, 10**6
 """Thresholds of collections of young and of older objects while such a limit runs."""
-_MOST_PRESSURE, _LAST_CALLS = 8.0, 5
-"""Pressure at most, and the calls that it is the median of: one that another process interrupted is no pressure yet."""
+_MOST_PRESSURE, _MOST_SLOWNESS, _LAST_CALLS = 8.0, 4.0, 5
+"""Pressure and slowness at most, and the calls that they are medians of: one that another process interrupted is no
+pressure yet."""
+_FORGOTTEN = 0.9
+"""What is left of a slowness where a step was not begun for it."""
 
 
 @dataclass(frozen=True)
@@ -127,3 +130,31 @@ def pressure() -> float:
     Other threads of the process, and other processes, take their share of the time between two polls of the clock.
     """
     return _settings.pressure
+
+
+class Slowness:
+    """How many times as long as expected a step takes on this processor, learnt from its times: at least 1.
+
+    The median of the last calls; one that is not begun for want of time counts as a little quicker, since else slow
+    ones would be the last that are measured.
+    """
+
+    def __init__(self) -> None:
+        self._last = deque([1.0] * _LAST_CALLS, maxlen=_LAST_CALLS)
+        self.ratio = 1.0
+
+    def learn(self, taken: float, expected: float) -> None:
+        """Seconds on its core, in place of those expected."""
+        self._add(taken / expected)
+
+    def forget(self) -> None:
+        """It was not begun."""
+        self._add(_FORGOTTEN * self.ratio)
+
+    def _add(self, ratio: float) -> None:
+        self._last.append(min(_MOST_SLOWNESS, max(1.0, ratio)))
+        self.ratio = sorted(self._last)[_LAST_CALLS // 2]
+
+
+slowness = Slowness()
+"""That of the check of an answer, for steps that are not measured themselves."""

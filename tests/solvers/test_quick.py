@@ -5,17 +5,20 @@ import gc
 import sys
 import threading
 import time
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
-from iegopt.problem.arrays import NO_LIMIT
+from iegopt.problem.arrays import NO_LIMIT, Problem
 from iegopt.problem.families import FAMILIES, generate
-from iegopt.problem.transfer import edge_ticks, site_links
+from iegopt.problem.transfer import edge_ticks, links_among, site_links
 from iegopt.solvers.api import solve
 from iegopt.solvers.brute import Brute
-from iegopt.solvers.clock import Clock, pressure, punctual
+from iegopt.solvers.clock import Clock, Slowness, pressure, punctual
+from iegopt.solvers.exact import compiled
 from iegopt.solvers.result import Params, Status
+from iegopt.solvers.search import quick
 from iegopt.solvers.search.quick import quick_plan
 from iegopt.verify.assignment import check_assignment
 from tests.solvers.random_problems import random_problem
@@ -68,6 +71,70 @@ def test_a_stage_that_fits_nowhere_in_the_sample_looks_further() -> None:
     assert int(found[1][1]) == sites + only
 
 
+@pytest.fixture
+def core() -> SimpleNamespace:
+    """The compiled kernels, not yet in use."""
+    pytest.importorskip("numba", reason="the extra 'fast' is not installed")
+    before = compiled._ready
+    compiled.warmup()
+    loaded, compiled._ready = compiled._ready, before
+    assert loaded is not None
+    return loaded
+
+
+def assert_same_by_kernels(problem: Problem, core: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compiled, "_ready", None)
+    plain = quick_plan(problem, plenty())
+    monkeypatch.setattr(compiled, "_ready", core)
+    quick = quick_plan(problem, plenty())
+    assert (plain is None) == (quick is None)
+    if plain is not None and quick is not None:
+        assert quick[0] == plain[0]
+        assert check_assignment(problem, quick[1].tolist()).objective == quick[0]
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("gangs", [False, True])
+def test_kernels_make_the_same_quick_plan(
+    family: str, gangs: bool, core: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for memory, seed in (("tight", 3), ("part_full", 4)):
+        assert_same_by_kernels(generate(family, 20, 256, memory, seed, gangs=gangs), core, monkeypatch)  # type: ignore[arg-type]
+
+
+def test_kernels_make_the_same_quick_plan_of_random_problems(
+    core: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for seed in range(60):
+        assert_same_by_kernels(random_problem(seed), core, monkeypatch)
+
+
+def test_slow_calls_count_once_there_are_several_and_are_forgotten() -> None:
+    slow = Slowness()
+    slow.learn(3e-3, 1e-3)
+    assert slow.ratio == 1.0  # one may have been interrupted
+    for _ in range(2):
+        slow.learn(3e-3, 1e-3)
+    assert slow.ratio == pytest.approx(3.0)
+    for _ in range(40):
+        slow.forget()
+    assert slow.ratio == 1.0
+    for _ in range(5):
+        slow.learn(1e-4, 1e-3)
+    assert slow.ratio == 1.0  # a quicker processor changes nothing
+
+
+def test_no_quick_plan_is_begun_where_it_takes_longer_than_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    slow = Slowness()
+    monkeypatch.setattr(quick, "_own_slowness", slow)
+    monkeypatch.setattr(quick, "slowness", Slowness())
+    for _ in range(5):
+        slow.learn(1.0, 1e-6)
+    problem = generate("chain", 20, 64, "slack", 1)
+    tried = next(tries for tries in range(100) if quick_plan(problem, Clock(1e-3)) is not None)
+    assert tried > 0  # and is tried again as that is forgotten
+
+
 def test_no_quick_plan_after_the_deadline() -> None:
     assert quick_plan(generate("chain", 20, 64, "slack", 1), Clock(-1.0)) is None
 
@@ -78,7 +145,19 @@ def test_links_of_sites_price_an_edge_as_the_model_does(gangs: bool) -> None:
     sites = np.arange(problem.topology.S)
     latency, rate = site_links(problem.topology, sites[:, None], sites[None, :])
     exact = edge_ticks(problem, 0, sites[:, None], sites[None, :] + problem.topology.S)[1]
+    among = links_among(problem.topology, sites)
+    assert np.array_equal(among[:, 0], latency)
+    assert np.array_equal(among[:, 1], rate)
     assert np.allclose((latency + problem.edges.bytes[0] * rate) * 1e9, exact, atol=1.0)
+
+
+@pytest.mark.parametrize("links", ["tree", "odd", "pairs"])
+def test_links_among_sites_are_those_of_every_pair(links: str) -> None:
+    for seed in range(10):
+        topology = random_problem(seed, links=links, gangs=seed % 2 > 0).topology
+        sites = np.arange(topology.S)[::-1]
+        expected = np.stack(site_links(topology, sites[:, None], sites[None, :]), axis=1)
+        assert np.array_equal(links_among(topology, sites), expected)
 
 
 def test_auto_says_that_a_short_limit_left_no_bound() -> None:

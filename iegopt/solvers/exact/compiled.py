@@ -136,6 +136,13 @@ def _call_each() -> None:
     CompiledRebuild(relaxed, (0, toy.options.ptr[:-1]), random.Random(0), check=False).go(1.0, 2, 1)
     relaxations(toy, toy.options.cost[None])
     quick_plan(toy, Clock(1.0))
+    assert _ready is not None
+    one, none, ends = np.ones(1), np.zeros(0), np.zeros(0, dtype=np.int64)
+    site = np.zeros(1, dtype=np.int64), np.ones(1, dtype=np.int64), np.arange(2), np.zeros(1, dtype=np.int64)
+    _ready.first_plan(
+        np.ones((1, 5)), site[0], np.ones((1, 3, 1)), one, site[0], ends, ends, none, site, one, np.zeros((1, 2, 1)),
+        one, site[1], np.ones(4), site[0].copy(), np.empty((7, 1)), none,
+    )  # fmt: skip
     tree, sites = SiteTree(toy.topology), np.arange(4)
     free = tuple(np.zeros(1, dtype=np.int64) for _ in tree.levels)
     LevelLink(tree, free, sites, sites, np.zeros(4, dtype=np.bool_)).send(sites[:, None], True)

@@ -96,7 +96,7 @@ def first_plan(
             if seconds < np.inf and seconds * load[p] <= slas[v]:
                 cost[v * m + p] = seconds * (weights[0] + weights[1] * load[p] + weights[2] * worth[p])
                 need[v * m + p] = np.int64(each[kind[p]])
-    first, at, chosen = np.arange(0, V * m + 1, m), np.arange(m), np.empty(V, dtype=np.int64)
+    first, at, chosen = np.arange(0, V * m + 1, m), np.empty(0, dtype=np.int64), np.empty(V, dtype=np.int64)
     factor = np.empty((len(source), 2))
     factor[:, 0] = weights[3]
     factor[:, 1] = weights[3] * sizes

@@ -31,7 +31,7 @@ def fit(
         Position in the order of the first stage that is to be placed.
     first (V + 1,), at, cost, need
         The options of every stage; of each option its site, seconds (infinite: not to be had) and what it takes of each
-        device. ``at`` of m sites: every stage has one option on each, in this order.
+        device. Nothing in ``at``: every stage has one option on each site, in their order.
     start (m + 1,), devices
         The devices of every site, by their index into ``free``.
     links (m, 2, m)
@@ -47,7 +47,7 @@ def fit(
         Position of the first stage that fits nowhere; V: none.
     """
     m = len(links)
-    everywhere = len(at) == m
+    everywhere = len(at) == 0
     moved = np.empty(m)
     for i in range(begin, len(order)):
         v = order[i]

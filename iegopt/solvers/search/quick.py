@@ -8,15 +8,20 @@ proven; the value of the plan is exact.
 
 from __future__ import annotations
 
+import time
+from functools import cached_property
+from types import SimpleNamespace
+
 import numpy as np
 import numpy.typing as npt
 
 from iegopt.problem.arrays import NO_LIMIT, TICKS_PER_SECOND, Problem
 from iegopt.problem.topology import Topology
-from iegopt.problem.transfer import kept_links, site_links
+from iegopt.problem.transfer import kept_links, links_among, site_links
 from iegopt.solvers.cells import cell_of
-from iegopt.solvers.clock import Clock, pressure
+from iegopt.solvers.clock import Clock, Slowness, pressure, slowness
 from iegopt.solvers.evaluate import feasible, objective
+from iegopt.solvers.exact.compiled import kernels
 
 __all__ = ["quick_plan"]
 
@@ -29,10 +34,13 @@ _PROBES = 1
 """Stages whose costs choose the sample, besides that of the largest share."""
 _POLLED = 8
 """Stages placed between two looks at the clock."""
-_NEEDS, _OPTION_NEEDS, _STAGE_NEEDS = 1.2e-4, 2.5e-9, 8e-6
-"""Seconds of it at least, and more per option and per stage, as measured on one core of a server."""
+_NEEDS, _OPTION_NEEDS, _STAGE_NEEDS, _COMPILED_STAGE_NEEDS = 2.5e-4, 2.5e-9, 8e-6, 2e-6
+"""Seconds of it at least, and more per option and per stage, by numpy or by a kernel, as measured on one core of a
+server."""
 _GRACE = 3e-4
 """Seconds by which a plan may be late, where there would be none."""
+
+_own_slowness = Slowness()
 
 
 def quick_plan(problem: Problem, clock: Clock) -> tuple[int, Ints] | None:
@@ -43,12 +51,22 @@ def quick_plan(problem: Problem, clock: Clock) -> tuple[int, Ints] | None:
     """
     if problem.V == 0 or int(np.diff(problem.options.ptr).min()) == 0:
         return None
-    needs = _NEEDS + _OPTION_NEEDS * len(problem.options.site) + _STAGE_NEEDS * problem.V
-    if clock.left + _GRACE < pressure() * needs:
+    stage_needs = _STAGE_NEEDS if kernels() is None else _COMPILED_STAGE_NEEDS
+    needs = _NEEDS + _OPTION_NEEDS * len(problem.options.site) + stage_needs * problem.V
+    if clock.left + _GRACE < pressure() * _own_slowness.ratio * needs:
+        _own_slowness.forget()
+        slowness.forget()
         return None
+    begun = time.thread_time()
+    plan = _quick_plan(problem, clock)
+    _own_slowness.learn(time.thread_time() - begun, needs)
+    return plan
+
+
+def _quick_plan(problem: Problem, clock: Clock) -> tuple[int, Ints] | None:
     search = _BestFit(problem)
-    for order in (problem.order.tolist(), search.largest_first()):
-        plan = search.place(order, clock)
+    for largest_first in (False, True):
+        plan = search.place(search.largest_first() if largest_first else problem.order.tolist(), clock)
         if plan is not None and (not _coupled(problem) or feasible(problem, plan)):
             return objective(problem, plan), plan
         if clock.left <= 0:
@@ -92,17 +110,24 @@ class _BestFit:
         limit = np.repeat(self.limit, np.diff(self.first))
         usable = (options.time[self.option] <= limit) & (self.need <= tightest[sites][self.place_at])
         self.cost = np.where(usable, options.cost[self.option] / TICKS_PER_SECOND, np.inf)
+        self.ruled = any(rule.required for rule in problem.affinities)
         self.rules: list[list[tuple[tuple[int, ...], Ints, bool]]] = [[] for _ in range(problem.V)]
         for rule in problem.affinities:
             if rule.required:
                 label = cell_of(problem, rule.level)[sites]
                 for v in rule.stages:
                     self.rules[v].append((rule.stages, label, rule.apart))
-        self.edges: list[list[tuple[int, Floats]]] = [[] for _ in range(problem.V)]
-        factors = list(np.stack([edges.weight, edges.weight * edges.bytes], axis=1))
-        for u, v, factor in zip(edges.source.tolist(), edges.target.tolist(), factors, strict=True):
-            self.edges[u].append((v, factor))
-            self.edges[v].append((u, factor))
+        self.factor = np.stack([edges.weight, edges.weight * edges.bytes], axis=1)
+
+    @cached_property
+    def edges(self) -> list[list[tuple[int, Floats]]]:
+        """Of every stage: the other end of an edge, and its factors."""
+        edges = self.problem.edges
+        found: list[list[tuple[int, Floats]]] = [[] for _ in range(self.problem.V)]
+        for u, v, factor in zip(edges.source.tolist(), edges.target.tolist(), self.factor, strict=True):
+            found[u].append((v, factor))
+            found[v].append((u, factor))
+        return found
 
     def largest_first(self) -> list[int]:
         """The stages by what they take of a device in their first option, most first."""
@@ -114,6 +139,9 @@ class _BestFit:
 
         A place that breaks a required affinity with one of these has no room.
         """
+        core = kernels()
+        if core is not None and not self.ruled:
+            return self._place_compiled(core, order)
         topology, first, links, cost, needed = self.problem.topology, self.first, self.links, self.cost, self.need
         devices, start, single, on_all = self.devices, self.device_start, self.single, self.on_all
         free = self.problem.capacity.copy()
@@ -157,6 +185,33 @@ class _BestFit:
                 free[topology.devices_of(site)] -= need
         return plan
 
+    def _place_compiled(self, core: SimpleNamespace, order: list[int]) -> Ints | None:
+        """The same by a kernel, in some tens of microseconds: too short to look at the clock."""
+        problem, sequence, first = self.problem, np.array(order), np.array(self.first)
+        at, start = self.place_at[: 0 if self.on_all else None], np.append(self.device_start, len(self.devices))
+        free, place, chosen = problem.capacity.copy(), np.full(problem.V, -1), np.zeros(problem.V, dtype=np.int64)
+        outside: dict[int, int] = {}
+        begin = 0
+        while True:
+            begin = core.fit(
+                begin, sequence, first, at, self.cost, self.need, start, self.devices, self.links,
+                problem.edges.source, problem.edges.target, self.factor, free, place, chosen,
+            )  # fmt: skip
+            if begin == problem.V:
+                break
+            v = order[begin]
+            option = self._outside(v, free)
+            if option is None:
+                return None
+            site = int(problem.options.site[option])
+            free[problem.topology.devices_of(site)] -= _need(problem, slice(option, option + 1))[0]
+            outside[v], place[v] = option, self.place_of[site]
+            begin += 1
+        plan: Ints = self.option[chosen]
+        for v, option in outside.items():
+            plan[v] = option
+        return plan
+
     def _outside(self, v: int, free: Ints) -> int | None:
         """The cheapest of all options of a stage that fits, whatever its edges cost."""
         options = self.problem.options
@@ -192,7 +247,7 @@ def _links(topology: Topology, sites: Ints) -> Floats:
     kept = kept_links(topology)
     if kept is not None and len(sites) == topology.S:
         return kept
-    return np.stack(site_links(topology, sites[:, None], sites[None, :]), axis=1)
+    return links_among(topology, sites)
 
 
 def _devices(problem: Problem, sites: Ints) -> tuple[Ints, Ints]:
