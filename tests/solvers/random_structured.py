@@ -1,7 +1,7 @@
 """Small random instances like clusters: equal devices in equal hosts, gangs of whole hosts, options that follow a type.
 
 What ``random_problems`` seldom or never draws: interchangeable devices, graphs of many joins, up to twelve stages,
-costs below zero, costs that lie twelve orders of magnitude apart, many affinities, weights that many stages share,
+costs below zero, costs that lie six orders of magnitude apart, many affinities, weights that many stages share,
 and limits in time on top of all that.
 """
 
@@ -101,7 +101,7 @@ def _stages(
             time = base * slower[members[s][0] // per_host] * (0.6 if smaller else 1) / width**0.8
             time *= 1 if alike else rng.uniform(0.7, 1.3)
             sign = rng.choice([-1, -1, 1, 0]) if kind == "negative" else 1
-            scale = 10.0 ** rng.randint(-7, 5) if kind == "spread" else 1
+            scale = 10.0 ** rng.randint(-4, 2) if kind == "spread" else 1
             options["site"].append(s)
             options["variant"].append(variant)
             options["time"].append(round(time, 9))

@@ -84,6 +84,19 @@ def test_a_dual_bound_comes_back_below_itself() -> None:
     assert priced.bound_ticks(float("-inf")) == 10**9
 
 
+def test_costs_too_far_apart_for_a_proof_were_told_as_a_limit() -> None:
+    problem = random_problem(
+        9, links="tree", stages=3, memory="slack", deadline=False, affinity=False, extensions=False
+    )
+    cost = problem.options.cost.copy()
+    cost[int(cost.argmax())] = 10**17
+    wide = dataclasses.replace(problem, options=dataclasses.replace(problem.options, cost=cost))
+    result = milp.run_highs(wide, Params(), None)
+    assert result.objective == Brute().solve(wide, Params(), None).objective
+    assert result.status is Status.FEASIBLE
+    assert result.note == "HiGHS ended with a plan, and proves it as far as its tolerance goes"
+
+
 @pytest.mark.parametrize("name", ["milp", "milp-cbc"])
 def test_a_hint_is_never_lost(name: Literal["milp", "milp-cbc"]) -> None:
     reason = backends.missing("HiGHS" if name == "milp" else "CBC")

@@ -6,6 +6,7 @@ device are forbidden together and the programme is solved again, until the plan 
 
 from __future__ import annotations
 
+import dataclasses
 import time
 
 import numpy as np
@@ -19,7 +20,7 @@ from iegopt.solvers.milp import constraints
 from iegopt.solvers.milp.backends import Engine, solve
 from iegopt.solvers.milp.objective import Objective, minimise
 from iegopt.solvers.milp.variables import Variables
-from iegopt.solvers.result import Params, Result, unheard
+from iegopt.solvers.result import Params, Result, Status, unheard
 from iegopt.solvers.surcharges import allowed_of, edge_terms
 
 __all__ = ["run_cbc", "run_highs"]
@@ -71,8 +72,17 @@ def _run(engine: Engine, name: str, problem: Problem, params: Params, hint: Ints
         if params.log is not None:
             params.log(f"{engine}: bound {best.bound} after {seconds:.2f} s")
         if answer.values is None or best.offer(_choice(variables, answer.values)):
-            return best.result(seconds, stats)
+            return _ended(engine, best.result(seconds, stats), params.time_limit)
         constraints.no_good(variables, _conflicting(problem, _choice(variables, answer.values)))
+
+
+def _ended(engine: Engine, result: Result, time_limit: float | None) -> Result:
+    """The result with what ended it, where that was no limit: costs too far apart for an engine's float64."""
+    if result.status is Status.FEASIBLE and (time_limit is None or result.seconds < time_limit):
+        return dataclasses.replace(
+            result, note=f"{engine} ended with a plan, and proves it as far as its tolerance goes"
+        )
+    return result
 
 
 def _formulate(problem: Problem) -> tuple[Variables, Objective]:
