@@ -119,19 +119,29 @@ def test_what_a_peer_cannot_state_it_says() -> None:
         assert PEERS[name].supports(graph) is None
 
 
-@pytest.mark.slow
+FOUR_TASKS = task_graph("g", tuple(t * SECOND for t in (3, 2, 4, 1)), ((), (), (0, 1), (1,)), 2)
+
+
 @pytest.mark.parametrize("name", HEURISTICS)
 def test_a_list_scheduler_s_schedule_is_feasible(name: str) -> None:
     needed(name)
-    graph = task_graph("g", tuple(t * SECOND for t in (3, 2, 4, 1)), ((), (), (0, 1), (1,)), 2)
-    process = EngineProcess(name)
-    try:
-        row = row_of({}, graph, process.run(pickle.dumps(graph), LIMIT, None, 5.0))
-    finally:
-        process.stop()
-    assert row["status"] == "feasible", row["reason"]
-    assert 7 * SECOND <= row["objective"] <= 10 * SECOND
-    assert len(row["start"]) == 4
+    found = PEERS[name].solve(FOUR_TASKS, LIMIT, None, lambda *_: None)
+    assert (found.status, found.bound) == (Status.FEASIBLE, None), found.note
+    assert found.choice is not None
+    assert found.start is not None
+    report = check_assignment(FOUR_TASKS, found.choice.tolist(), found.start.tolist())
+    assert report.ok, report.violations
+    assert found.objective == report.objective
+    assert 7 * SECOND <= found.objective <= 10 * SECOND
+
+
+@pytest.mark.slow
+def test_a_list_scheduler_answers_from_its_process(processes: dict[str, EngineProcess]) -> None:
+    needed("heft")
+    found = outcome(processes, "heft", FOUR_TASKS)
+    assert found.status is Status.FEASIBLE
+    assert found.start is not None
+    assert len(found.start) == 4
 
 
 @pytest.mark.slow
