@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -155,9 +154,6 @@ def test_the_time_limit_is_kept_and_said() -> None:
     before = planned(cluster, request)
     found = Planner(cluster).suggest(request, before=before, time_limit=0.0)
     assert {one.skipped for one in found} == {"the time limit came first"}
-    started = time.perf_counter()
-    Planner(cluster).suggest(request, time_limit=0.2)
-    assert time.perf_counter() - started < 2.0
 
 
 def test_idle_devices_join_their_like_and_no_other() -> None:
