@@ -12,8 +12,10 @@ import pytest
 from iegopt.bench.public.stg import task_graph
 from iegopt.problem.arrays import TICKS_PER_SECOND as SECOND
 from iegopt.problem.arrays import Problem
+from iegopt.solvers.api import solve
 from iegopt.solvers.clock import Clock
 from iegopt.solvers.exact import compiled
+from iegopt.solvers.result import Params
 from iegopt.solvers.timed.pricer import Pricer
 from iegopt.solvers.timed.ranks import mean_ranks
 from iegopt.solvers.timed.walk import Walk
@@ -122,3 +124,12 @@ def test_the_compiled_walk_ends_when_its_patience_does() -> None:
     _, count = Walk(price, mean_ranks(price).up, random.Random(3)).best(began, 0, 2000)
     assert count >= 2000
     assert began.left > 30
+
+
+@pytest.mark.usefixtures("core")
+def test_time_that_does_not_suffice_for_a_bound_goes_to_the_search(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was left over where the first search had ended above five milliseconds and the relaxation needed more."""
+    monkeypatch.setattr("iegopt.solvers.timed.solve.relaxation_seconds", lambda _: 60.0)
+    began = Clock(0.05)
+    solve(random_graph(0), "auto", Params(time_limit=0.05))
+    assert began.left < 0.02

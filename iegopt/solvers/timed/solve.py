@@ -26,7 +26,7 @@ from iegopt.solvers.seconds import relaxation_seconds
 from iegopt.solvers.timed.bound import MakespanBound, surviving
 from iegopt.solvers.timed.pricer import Found
 from iegopt.solvers.timed.search import improve
-from iegopt.solvers.timed.start import Start
+from iegopt.solvers.timed.start import SHORT, Start
 from iegopt.solvers.timetable import timetable
 
 __all__ = ["BOUND_PROOF", "solve_timed"]
@@ -81,6 +81,8 @@ def solve_timed(
             return Result(Status.INFEASIBLE, None, None, None, COUNTING_PROOF, solver, clock.seconds, crowded)
         start.take(_without_time(problem, clock))
     needs = relaxation_seconds(problem)
+    if start.walks and 0 < clock.left < max(SHORT, needs):
+        start.walk(clock, 0, None)
     relaxed = relaxation(problem, clock) if clock.left > needs else None
     if relaxed is None or relaxed.bound is None:
         return _before_relaxation(start, solver, clock)

@@ -18,7 +18,7 @@ from iegopt.solvers.timed.pricer import Found, Pricer
 from iegopt.solvers.timed.ranks import MeanRanks, mean_ranks, optimistic_costs
 from iegopt.solvers.timed.walk import Walk, walkable
 
-__all__ = ["Start"]
+__all__ = ["SHORT", "Start"]
 
 Ints = npt.NDArray[np.int64]
 
@@ -27,7 +27,7 @@ _CARE_NEEDS = 4e-4
 _FIRST_SHARE, _FIRST_LEAST, _FIRST_MOST = 0.1, 2e-4, 0.001
 """Share of the time, and seconds at least and at most, for the compiled walk before any bound: at least, since a call
 of ``solve`` cannot end sooner than in twice as many."""
-_SHORT = 0.005
+SHORT = 0.005
 """Seconds left up to which the compiled walk takes all, before any bound."""
 _LOOK_AHEAD, _LOOK_AHEAD_SHARE = 500_000, 0.2
 """Edges · sites² up to which the optimistic costs are worth it, and the share of the time left that they may take."""
@@ -61,7 +61,7 @@ class Start:
             self.best: Found = self._built(self.ranks, eager=True)
         else:
             left = clock.left
-            seconds = max(_FIRST_LEAST, left if left < _SHORT else min(_FIRST_SHARE * left, _FIRST_MOST))
+            seconds = max(_FIRST_LEAST, left if left < SHORT else min(_FIRST_SHARE * left, _FIRST_MOST))
             self.best, self._count = self._walk.best(Clock(clock.seconds + seconds, clock.start), 0, None)
             self.note = f"compiled search over {self._count:,} plans"
 
