@@ -138,7 +138,7 @@ def _class(spec: DeviceSpec, card: DeviceCard | None, where: str) -> DeviceClass
             guess = f" Maybe the model is {near}?" if near else ""
             raise InputError(
                 f"{where}.{field}: device {spec.id} does not give it, and the library has no card "
-                f"named {spec.model}.{guess}"
+                f"named {shown(spec.model)}.{guess}"
             )
         return found
 

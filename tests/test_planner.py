@@ -291,6 +291,11 @@ def test_a_tensor_parallel_degree_divides_the_attention_heads() -> None:
     assert len(planned(request(**asked, parallelism={"degree": 2}), on).stage("prefill").devices) == 2
 
 
+def test_a_model_is_shown_on_one_printable_line() -> None:
+    with pytest.raises(InputError, match=r"the library has no card named a\\x00b\\x1b\.$"):
+        Planner(cluster({"id": "a", "model": "a\x00b\x1b"}))
+
+
 def test_what_a_cluster_does_not_say_is_named() -> None:
     host = {"id": "cpu", "model": "cpu-generic-32c"}
     asked = request(model="Llama-3.1-8B", prompt_tokens=500, output_tokens=20)

@@ -219,7 +219,7 @@ def _conversion(value: object, kind: str) -> str:
     if kind.startswith("int") and isinstance(value, str) and re.fullmatch(r"[0-9_,]{1,9}", value.strip()):
         digits = re.sub("[_,]", "", value)
         return f" Maybe {int(digits)}?" if digits.strip() else ""
-    if kind.startswith("int") and isinstance(value, float) and value.is_integer():
+    if kind.startswith("int") and isinstance(value, float) and value.is_integer() and abs(value) < 1e9:
         return f" Maybe {int(value)}?"
     return ""
 

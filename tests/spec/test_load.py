@@ -75,6 +75,12 @@ def test_a_byte_order_mark_is_left_out(tmp_path: Path) -> None:
     assert load_request(write(tmp_path / "r.yaml", b"\xef\xbb\xbf" + REQUEST.encode())).output_tokens == 64
 
 
+def test_a_float_of_three_hundred_digits_is_not_spelt_out(tmp_path: Path) -> None:
+    text = REQUEST.replace("output_tokens: 64", "output_tokens: 1.0e+308")
+    with pytest.raises(SpecError, match=r"output_tokens: 1e\+308: expected a whole number$"):
+        load_request(write(tmp_path / "r.yaml", text))
+
+
 def test_windows_line_ends_are_read(tmp_path: Path) -> None:
     text = "request:\r\n  model: m\r\n  prompt_tokens: 1\r\n  output_tokens: 1\r\n"
     assert load_request(write(tmp_path / "r.yaml", text)).model == "m"
