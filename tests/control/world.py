@@ -258,8 +258,7 @@ class World:
             return
         worker.connected = True
         centre, rack = RACKS[worker.device]
-        told = list(worker.ended.values())[self.random.choice([0, -1]) :]  # what is not told is asked for
-        finished = tuple(_without_time(event) for event in told)
+        finished = tuple(_without_time(event) for event in worker.ended.values())
         self.send(worker, Registered(
             self.now, worker.name, worker.device, worker.role, {"datacenter": centre, "rack": rack, "host": "h"},
             str(worker.epoch), {"unix": worker.name}, 3, ("v",), 10**9, tuple(worker.jobs), finished,
@@ -311,8 +310,6 @@ class World:
 
     def begin(self, worker: FakeWorker, start: Start) -> None:
         key = AttemptKey(start.request_id, start.stage, start.attempt)
-        if key in worker.ended:
-            self.send(worker, worker.ended[key], key)
         if key in worker.seen:
             return
         worker.seen.add(key)
