@@ -155,7 +155,7 @@ def test_tables_cost_what_pairs_of_options_cost(first: int) -> None:
     for seed in range(first, first + 50):
         problem = random_problem(seed, stages=4, combinations=2000)
         topology, site = problem.topology, problem.options.site
-        pairs = PairCosts(problem)
+        pairs = PairCosts(problem, np.arange(problem.topology.S))
         padded = np.full((int(topology.width.max()), topology.S), topology.D)
         for s in range(topology.S):
             padded[: topology.width[s], s] = topology.devices_of(s)

@@ -103,20 +103,18 @@ def beam(
         # What placing v costs depends on the stages ahead alone, which the plans of a group have in common.
         heads = chosen[first]
         rise = passed.growth(v, column, heads)
-        cost = c.cost[c.of[v]][None, :]
-        for e, other in way.joining[place]:
-            cost = cost + plain(e).rows(heads[:, other], c.ends[e][0] == other)
+        dues = []
         for e, other in way.closing[place]:
             near, far = rest[e] if c.ends[e][0] == other else rest[e][::-1]
             at, forward = heads[:, other], c.ends[e][0] == other
             row = plain(e).rows(at, forward)
-            cost = cost + row
             own = passed.link(e)
             paid = row if own is c.links[e] else own.of_node(column).rows(at, forward)
             rise = rise + (paid - near[at][:, None] - far[None, :])
         for i in way.rules[place]:
             due = rest_of_penalty(c, c.problem.affinities[i], heads, v)
-            cost, rise = cost + due, rise + due
+            dues.append(due)
+            rise = rise + due
         plan, option = _below(rise, upper - score, group, len(first))
         if times is not None:
             fine = np.zeros((len(score), c.of[v].stop - c.of[v].start), dtype=np.bool_)
@@ -144,12 +142,17 @@ def beam(
         if times is not None:
             times.take(plan, option, v)
         free = memory.take(free, taken, plan, option, place, v)
-        spent = spent[plan] + _of_pairs(cost, group[plan], option)
+        spent = spent[plan] + c.cost[c.of[v]][option]
         chosen = chosen[plan]
+        for e, other in (*way.joining[place], *way.closing[place]):
+            ends = (chosen[:, other], option)
+            spent += plain(e).pairs(*(ends if c.ends[e][0] == other else ends[::-1]))
+        for due in dues:
+            spent += _of_pairs(due, group[plan], option)
         chosen[:, v] = option
         group = first = np.arange(len(plan))
         if times is None:
-            kept, group, first = undominated(chosen[:, list(way.ahead[place])], free[:, :-1], spent)
+            kept, group, first = undominated(chosen[:, list(way.ahead[place])], free, spent)
             chosen, score, spent, free = chosen[kept], score[kept], spent[kept], free[kept]
     cheapest = np.argsort(spent, kind="stable")
     return Beam(chosen[cheapest] + np.array([part.start for part in c.of]), spent[cheapest], bound)
@@ -163,7 +166,7 @@ def _given_up(c: Candidates, bound: int, score: Ints) -> Beam:
 def _below(rise: Ints, room: Ints, group: Ints, groups: int) -> tuple[Ints, Ints]:
     """Pairs of plan and option whose rise (groups or 1, m) is below the room (N,) that the plan has left."""
     if len(group) * rise.shape[1] <= _DENSE:
-        plan, option = np.nonzero(rise[group if len(rise) > 1 else [0] * len(group)] < room[:, None])
+        plan, option = np.nonzero((rise[group] if len(rise) > 1 else rise) < room[:, None])
         return plan, option
     most = np.full(groups, -UNREACHABLE)
     np.maximum.at(most, group, room)

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from iegopt.problem.arrays import NO_LIMIT, TICKS_PER_SECOND, Problem
 from iegopt.problem.topology import Topology
-from iegopt.solvers.exact.coupled_links import Ends, TreePart, coupled_link, follows_tree, tree_shaped
+from iegopt.solvers.exact.coupled_links import Ends, TreePart, clashes, coupled_link, follows_tree, tree_shaped
 from iegopt.solvers.exact.couplings import coupling_forest, couplings
 from iegopt.solvers.exact.links import LevelLink, Link, TableLink
 from iegopt.solvers.exact.messages import UNREACHABLE
@@ -157,13 +157,16 @@ def candidates(problem: Problem, mask: Bools, rows: TimeRows | None = None) -> C
     used, devices = _devices(topology, options.site[option])
     capacity = np.append(problem.capacity[used], NO_LIMIT)
     coupled = couplings(problem)
-    pairs = PairCosts(problem)
+    pairs = PairCosts(problem, np.unique(options.site[option]))
     forest, between = coupling_forest(problem, coupled), tuple((each.source, each.target) for each in coupled)
     way = reduction(forest, between, count)
     links: list[Link | None] = []
-    ends = [Ends.of(problem, option[p], position[p], devices[:, p]) for p in of]
+    whole = Ends.of(problem, option, position, devices)
+    ends = [whole.part(p) for p in of]
+    tabled = [e for e, each in enumerate(coupled) if part is None or not follows_tree(problem, each)]
+    clash = dict(zip(tabled, clashes(whole, of, [between[e] for e in tabled], capacity), strict=True))
     for e, each in enumerate(coupled):
-        link = coupled_link(problem, each, part, ends[each.source], ends[each.target], capacity, pairs)
+        link = coupled_link(problem, each, part, ends[each.source], ends[each.target], clash.get(e), pairs)
         if isinstance(link, LevelLink) and _as_table(way, e, count[each.source] * count[each.target]):
             links.append(link.part(np.arange(count[each.source]), np.arange(count[each.target])))
         else:

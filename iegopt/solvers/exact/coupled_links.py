@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -16,14 +18,14 @@ from iegopt.solvers.exact.messages import UNREACHABLE
 from iegopt.solvers.exact.pair_costs import PairCosts, sharing
 from iegopt.solvers.exact.site_tree import SiteTree
 
-__all__ = ["Ends", "TreePart", "coupled_link", "follows_tree", "tree_shaped"]
+__all__ = ["Ends", "TreePart", "clashes", "coupled_link", "follows_tree", "tree_shaped"]
 
 Ints = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)
 class Ends:
-    """Options of one end: their numbers in the problem, tree positions, devices, memory.
+    """Options, maybe those of one end: their numbers in the problem, tree positions, devices, memory.
 
     ``least`` is what an option takes where its shared weights are there already, ``weight`` what these take.
     """
@@ -41,6 +43,11 @@ class Ends:
         key = options.weight_key[option]
         weight = np.where(key >= 0, options.weight_share[option], 0)
         return cls(option, position, devices, options.share[option], weight, key)
+
+    def part(self, of: slice) -> Ends:
+        return Ends(
+            self.option[of], self.position[of], self.devices[:, of], self.least[of], self.weight[of], self.key[of]
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,7 +76,7 @@ def coupled_link(
     part: TreePart | None,
     source: Ends,
     target: Ends,
-    capacity: Ints,
+    clash: tuple[Ints, Ints] | None,
     pairs: PairCosts,
 ) -> Link | None:
     """The link between options of a coupling's stages; ``None`` where no pair costs or takes anything.
@@ -78,8 +85,8 @@ def coupled_link(
     ----------
     part
         The tree of the sites in use, where links may follow one.
-    capacity (D + 1,)
-        By the numbers of ``Ends.devices``, the last without a limit.
+    clash
+        Places in ``source`` and in ``target`` of the pairs that do not fit together (``clashes``), where it is tabled.
     """
     edge, timed = coupling.edge, problem.has_path_limits
     if edge is not None and problem.edges.weight[edge] == 0 and not timed and not coupling.rules:
@@ -90,21 +97,59 @@ def coupled_link(
         return _level_link(problem, coupling, part, source, target, apart)
     if edge is None:
         cost = np.zeros((len(source.option), len(target.option)), dtype=np.int64)
-        time = cost
+        time = cost.copy()
     else:
         time, cost = pairs.ticks(edge, source.option, target.option)
     site = problem.options.site
     for rule, ticks in coupling.rules:
         broken = broken_pairs(problem, rule, site[source.option], site[target.option])
         cost = np.minimum(cost + np.where(broken, ticks, 0), UNREACHABLE)
-    a, b, device = sharing(source.devices, target.devices, len(capacity) - 1)
-    need = (source.least + source.weight)[a] + (target.least + target.weight)[b]
-    need -= np.where((source.key[a] == target.key[b]) & (source.key[a] >= 0), target.weight[b], 0)
-    clash = need > capacity[device]
-    if clash.any():
-        cost = cost.copy()
-        cost[a[clash], b[clash]] = UNREACHABLE
+    if clash is not None:
+        cost[clash] = UNREACHABLE
     return TableLink(cost, time if timed else None)
+
+
+def clashes(
+    ends: Ends, of: Sequence[slice], coupled: Sequence[tuple[int, int]], capacity: Ints
+) -> list[tuple[Ints, Ints]]:
+    """Per pair of stages the options, by their places within the stages, that do not fit on a device together.
+
+    Parameters
+    ----------
+    ends
+        All options, those of stage v being ``of[v]``.
+    coupled
+        Pairs of stages.
+    capacity (D + 1,)
+        By the numbers of ``Ends.devices``, the last without a limit.
+    """
+    stride, none = len(capacity), len(capacity) - 1
+    # One look for all couplings: a device of each is a number of its own.
+    sides = [[np.arange(of[v].start, of[v].stop) for v in side] for side in zip(*coupled, strict=True)]
+    if not coupled:
+        return []
+    keys, options = [], []
+    for side in sides:
+        option = np.concatenate(side)
+        number = np.repeat(np.arange(len(coupled)), [len(part) for part in side])
+        devices = ends.devices[:, option]
+        keys.append(np.where(devices < none, number * stride + devices, len(coupled) * stride))
+        options.append(option)
+    near, far, device = sharing(keys[0], keys[1], len(coupled) * stride)
+    number, device = np.divmod(device, stride)
+    a, b = options[0][near], options[1][far]
+    need = (ends.least + ends.weight)[a] + (ends.least + ends.weight)[b]
+    shared = ends.key[a] == ends.key[b]
+    if shared.any():
+        need -= np.where(shared & (ends.key[a] >= 0), ends.weight[b], 0)
+    clash = np.flatnonzero(need > capacity[device])
+    clash = clash[np.argsort(number[clash], kind="stable")]
+    starts = np.array([part.start for part in of])
+    source, target = np.array(coupled).T
+    a, b, number = a[clash], b[clash], number[clash]
+    a, b = a - starts[source[number]], b - starts[target[number]]
+    stops = np.searchsorted(number, np.arange(len(coupled) + 1)).tolist()
+    return [(a[i:j], b[i:j]) for i, j in pairwise(stops)]
 
 
 def _level_link(

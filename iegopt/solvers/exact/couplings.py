@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import combinations
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import numpy.typing as npt
@@ -26,6 +27,8 @@ from iegopt.solvers.exact.site_tree import SiteTree
 __all__ = ["Coupling", "broken_pairs", "broken_per_level", "coupling_forest", "couplings", "pairs_of"]
 
 Ints = npt.NDArray[np.int64]
+
+_kept: WeakKeyDictionary[Problem, tuple[Coupling, ...]] = WeakKeyDictionary()
 
 
 @dataclass(frozen=True)
@@ -43,7 +46,17 @@ class Coupling:
 
 
 def couplings(problem: Problem) -> tuple[Coupling, ...]:
-    """Those of the edges in their order, then those of affinities between stages without an edge."""
+    """Those of the edges in their order, then those of affinities between stages without an edge.
+
+    Kept as long as the problem lives.
+    """
+    known = _kept.get(problem)
+    if known is None:
+        known = _kept[problem] = _couplings(problem)
+    return known
+
+
+def _couplings(problem: Problem) -> tuple[Coupling, ...]:
     edges = problem.edges
     found = [
         Coupling(u, v, e) for e, (u, v) in enumerate(zip(edges.source.tolist(), edges.target.tolist(), strict=True))

@@ -239,7 +239,11 @@ class LevelLink:
         return rows
 
     def pairs(self, source: Ints, target: Ints) -> Ints:
-        return np.asarray(self.rows(source, True)[np.arange(len(source)), target])
+        near, far = self.source[source], self.target[target]
+        pairs: Ints = self._by_link[self.tree.meeting(near, far)]
+        if self._some_apart:
+            pairs[(near == far) & self.apart[near]] = UNREACHABLE
+        return pairs
 
     def pair_times(self, source: Ints, target: Ints) -> Ints:
         if self.times is None:

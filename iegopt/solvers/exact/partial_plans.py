@@ -109,10 +109,10 @@ def _sharing(c: Candidates) -> tuple[int, ...]:
 
 
 class Memory:
-    """Free memory of the devices that the candidates could overfill; the last column is for all others.
+    """Free memory of the devices that partial plans use so far and that the stages to come could overfill.
 
-    ``free`` (N, devices + 1) never counts more than the stages to come could take, so that equal rows mean equal
-    room.
+    ``free`` (N, m) has a column for each of these. It never counts more than the stages to come could take, so that
+    equal rows mean equal room.
     """
 
     def __init__(self, c: Candidates, order: Sequence[int]) -> None:
@@ -121,19 +121,21 @@ class Memory:
         self._weight = np.where(self._key >= 0, c.weight_share, 0)
         self._keyed = bool((self._weight > 0).any())
         self._sharing = frozenset(_sharing(c))
-        most = np.zeros((c.V, len(c.capacity)), dtype=np.int64)
-        for v, part in enumerate(c.of):
-            for devices in c.devices[:, part]:
-                np.maximum.at(most[v], devices, c.share[part] + self._weight[part])
-        binding = np.flatnonzero((most.sum(axis=0) > c.capacity)[:-1])
-        column = np.full(len(c.capacity), len(binding))
-        column[binding] = np.arange(len(binding))
-        self._column = column[c.devices]
+        devices, need = len(c.capacity), c.share + self._weight
+        self._too_large = bool((need > c.capacity[c.devices]).any())
+        stage = np.repeat(np.arange(c.V), [part.stop - part.start for part in c.of])
+        most = np.zeros(c.V * devices, dtype=np.int64)
+        np.maximum.at(most, (stage * devices + c.devices).ravel(), np.tile(need, len(c.devices)))
+        most = most.reshape(c.V, devices)
         later = np.cumsum(most[list(order)][::-1], axis=0)[::-1]
-        none = np.zeros((1, len(c.capacity)), dtype=np.int64)
-        self._later = np.append(np.append(later[1:], none, axis=0)[:, binding], np.zeros((c.V, 1), np.int64), axis=1)
-        self.free = np.append(c.capacity[binding], 0)[None, :]
-        self._any = bool(binding.size)
+        self._later = np.append(later[1:], np.zeros((1, devices), dtype=np.int64), axis=0)
+        """(V, D + 1) by place what the stages after it could take; 0 of devices that no plan overfills."""
+        self._later[:, later[0] <= c.capacity] = 0
+        self._column = np.full(devices, -1)
+        """(D + 1,) the column of every device, −1 where it has none."""
+        self._used = np.zeros(0, dtype=np.int64)
+        """(m,) the device of every column."""
+        self.free = np.zeros((1, 0), dtype=np.int64)
 
     def need(self, chosen: Ints, placed: Sequence[int], stage: int) -> Ints:
         """(N or 1, m) memory that the options of a stage take from each of their devices."""
@@ -150,24 +152,34 @@ class Memory:
 
     def fits(self, free: Ints, taken: Ints, plan: Ints, option: Ints, stage: int) -> Bools:
         """(P,) whether ``taken`` (P,) fits where partial plans ``plan`` (P,) of N take ``option`` (P,) each."""
-        fits = np.ones(len(plan), dtype=np.bool_)
-        if self._any:
-            last = free.shape[1] - 1
-            for columns in self._column[:, self._c.of[stage]]:
-                column = columns[option]
-                at = np.flatnonzero(column < last)
-                fits[at] &= free[plan[at], column[at]] >= taken[at]
+        devices = self._c.devices[:, self._c.of[stage]]
+        fits: Bools = np.ones(len(plan), dtype=np.bool_)
+        if self._too_large:
+            fits = (taken <= self._c.capacity[devices[:, option]]).all(axis=0)
+        if self._used.size:
+            column = self._column[devices][:, option]
+            k, at = np.nonzero(column >= 0)
+            fits[at[free[plan[at], column[k, at]] < taken[at]]] = False
         return fits
 
     def take(self, free: Ints, taken: Ints, plan: Ints, option: Ints, place: int, stage: int) -> Ints:
-        """(P, devices + 1) what is free after that."""
-        free = free[plan]
-        if not self._any:
-            return free
-        rows = np.arange(len(plan))
-        for columns in self._column[:, self._c.of[stage]]:
-            free[rows, columns[option]] -= taken
-        return np.asarray(np.minimum(free, self._later[place]))
+        """(P, m) what is free after that; columns come and go."""
+        devices, later = self._c.devices[:, self._c.of[stage]][:, option], self._later[place]
+        lasting = later[self._used] > 0
+        free = free[plan] if lasting.all() else free[np.ix_(plan, lasting)]
+        known, new = self._used[lasting], np.zeros(len(later), dtype=np.bool_)
+        new[devices] = True
+        new[known] = False
+        fresh = np.flatnonzero(new & (later > 0))
+        if fresh.size:
+            free = np.concatenate([free, np.broadcast_to(self._c.capacity[fresh], (len(plan), len(fresh)))], axis=1)
+        self._column[self._used] = -1
+        self._used = np.concatenate([known, fresh])
+        self._column[self._used] = np.arange(len(self._used))
+        column = self._column[devices]
+        k, at = np.nonzero(column >= 0)
+        free[at, column[k, at]] -= taken[at]
+        return np.minimum(free, later[self._used], out=free)
 
 
 def rest_of_penalty(c: Candidates, rule: Affinity, chosen: Ints, stage: int) -> Ints:
@@ -211,14 +223,19 @@ def undominated(ahead: Ints, free: Ints, spent: Ints) -> tuple[Ints, Ints, Ints]
     new[1:] = (ahead[1:] != ahead[:-1]).any(axis=1)
     rank = each - np.maximum.accumulate(np.where(new, each, 0))
     kept = np.ones(len(by), dtype=np.bool_)
-    used = _used(free)[:, by] if many else ()
-    for step in range(1, min(int(rank.max()), _COMPARED if many else _FEW_COMPARED) + 1):
-        left = np.flatnonzero((rank >= step) & kept)
+    most = min(int(rank.max()), _COMPARED if many else _FEW_COMPARED)
+    if most:
+        free = free[by]
+    used = _used(free) if most and many else ()
+    later = np.flatnonzero(rank)
+    for step in range(1, most + 1):
+        later = later[(rank[later] >= step) & kept[later]]
+        left = later
         if many:  # what uses another device, or has less free in all, leaves less of something
             left = left[room[left - step] >= room[left]]
             for bits in used:
                 left = left[(bits[left - step] & ~bits[left]) == 0]
-        kept[left[(free[by[left - step]] >= free[by[left]]).all(axis=1)]] = False
+        kept[left[(free[left - step] >= free[left]).all(axis=1)]] = False
     return by[kept], (np.cumsum(new) - 1)[kept], np.flatnonzero(new[kept])
 
 

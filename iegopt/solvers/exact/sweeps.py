@@ -77,11 +77,11 @@ class Passed:
             return np.asarray(own - own.min())
         assert sent is not None
         at = tuple(chosen[:, p] for p in parents)
-        rise = own - sent[(*at, np.full(len(chosen), column))][:, None]
+        rise = own - sent[..., column][at][:, None]
         for p, option in zip(parents, at, strict=True):
             table = self.tables.get((p, stage))
             if table is not None:
-                rise = rise + table[option, :, column if table.shape[2] > 1 else 0]
+                rise = rise + table[:, :, column if table.shape[2] > 1 else 0][option]
             else:
                 link, forward = self.single(p, stage)
                 rise = rise + link.of_node(column).rows(option, forward)
