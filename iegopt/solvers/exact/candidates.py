@@ -6,6 +6,7 @@ import dataclasses
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +20,7 @@ from iegopt.solvers.exact.messages import UNREACHABLE
 from iegopt.solvers.exact.pair_costs import PairCosts
 from iegopt.solvers.exact.reduction import Reduction, reduction
 from iegopt.solvers.exact.relaxation import Forest
+from iegopt.solvers.exact.single import SingleNode
 from iegopt.solvers.exact.site_tree import SiteTree
 from iegopt.solvers.exact.time_rows import TimeRows
 from iegopt.solvers.exact.tree_index import tree_index
@@ -78,6 +80,13 @@ class Candidates:
     @property
     def V(self) -> int:
         return len(self.of)
+
+    @cached_property
+    def single(self) -> SingleNode | None:
+        """Messages for one node at a time; ``None`` where these need more than tables."""
+        if not SingleNode.fits(self.links, self.reduction):
+            return None
+        return SingleNode(self.reduction, self.of, self.links, self.ends)
 
     def cost_of(self, plans: Ints) -> Ints:
         """(P,) ticks of options and couplings of plans (P, V), at most the objective.

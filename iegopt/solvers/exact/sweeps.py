@@ -19,6 +19,7 @@ import numpy.typing as npt
 from iegopt.solvers.exact.candidates import Candidates
 from iegopt.solvers.exact.links import Link
 from iegopt.solvers.exact.messages import UNREACHABLE
+from iegopt.solvers.exact.single import OneNode, SingleNode, least_between
 
 __all__ = ["Passed", "beliefs", "choose", "pass_up"]
 
@@ -52,6 +53,8 @@ class Passed:
     sent: tuple[Ints | None, ...]
     links: tuple[Link | None, ...]
     tables: dict[tuple[int, int], Ints]
+    one: OneNode | None = None
+    """The same of a single node over tables."""
 
     def link(self, coupling: int) -> Link:
         link = self.links[coupling]
@@ -90,6 +93,8 @@ class Passed:
 
 def pass_up(c: Candidates, links: tuple[Link | None, ...], theta: Ints) -> Passed:
     """The way up from θ (n, B), at most ``UNREACHABLE``."""
+    if theta.shape[1] == 1 and links is c.links and c.single is not None:
+        return _of_one(c, c.single, theta[:, 0].copy())
     order = c.reduction
     upward = [theta[part] for part in c.of]
     sent: list[Ints | None] = [None] * c.V
@@ -118,6 +123,16 @@ def pass_up(c: Candidates, links: tuple[Link | None, ...], theta: Ints) -> Passe
     return Passed(c, tuple(upward), tuple(sent), links, tables)
 
 
+def _of_one(c: Candidates, single: SingleNode, theta: Ints) -> Passed:
+    one = single.up(theta)
+    sent = tuple(None if each is None else each[..., None] for each in one.sent)
+    tables = {pair: table[:, :, None] for pair, table in one.tables.items()}
+    for pair, couplings in c.reduction.between.items():
+        if len(couplings) > 1 and pair not in tables:
+            tables[pair] = single.table[pair][:, :, None]
+    return Passed(c, tuple(each[:, None] for each in one.upward), sent, c.links, tables, one)
+
+
 def _add_links(passed: Passed, parent: int, stage: int, needed: bool) -> None:
     """Complete the table of a pair by its links, where it needs one."""
     c = passed.c
@@ -137,6 +152,9 @@ def _add_links(passed: Passed, parent: int, stage: int, needed: bool) -> None:
 def choose(passed: Passed) -> tuple[Ints, Ints]:
     """The least cost (B,) of every node and options (V, B), counted within their stage, that attain it."""
     c, B = passed.c, passed.upward[0].shape[1]
+    if passed.one is not None and c.single is not None:
+        least_of_one, plan = c.single.choose(passed.one)
+        return np.array([least_of_one]), np.array(plan)[:, None]
     nodes = np.arange(B)
     least = np.zeros(B, dtype=np.int64)
     chosen = np.zeros((c.V, B), dtype=np.int64)
@@ -162,6 +180,8 @@ def choose(passed: Passed) -> tuple[Ints, Ints]:
 def beliefs(passed: Passed) -> Ints:
     """(n, B) least cost of any plan of the node that uses an option."""
     c, order = passed.c, passed.c.reduction
+    if passed.one is not None and c.single is not None:
+        return c.single.beliefs(passed.one)[:, None]
     belief = list(passed.upward)
     joint: dict[tuple[int, int], Ints] = {}
     least: dict[int, Ints] = {}
@@ -209,15 +229,11 @@ def _least_between(near: Ints, far: Ints) -> Ints:
             for node in range(B)
         ]
         return np.concatenate(each, axis=2)
+    if B == 1:
+        return least_between(near[:, :, 0], far[:, :, 0])[:, :, None]
     least = np.empty((a, b, B), dtype=np.int64)
     step = max(1, _BLOCK // (o * b * B))
-    inner = B == 1 and o > b  # minima are quick along whole blocks of memory: of b or of o
-    if inner:
-        rows, columns = np.ascontiguousarray(near[:, :, 0]), np.ascontiguousarray(far[:, :, 0].T)
     for start in range(0, a, step):
         part = slice(start, start + step)
-        if inner:
-            (rows[part, None] + columns[None]).min(axis=2, out=least[part, :, 0])
-        else:
-            (near[part, :, None] + far[None]).min(axis=1, out=least[part])
+        (near[part, :, None] + far[None]).min(axis=1, out=least[part])
     return np.minimum(least, UNREACHABLE, out=least)
