@@ -16,6 +16,7 @@ from iegopt.solvers.brute import Brute
 from iegopt.solvers.clock import Clock
 from iegopt.solvers.counting import COUNTING_PROOF, overfull
 from iegopt.solvers.evaluate import finish_times
+from iegopt.solvers.exact import bounding
 from iegopt.solvers.exact.relaxation import relaxation
 from iegopt.solvers.incumbent import no_option
 from iegopt.solvers.result import Params, Status
@@ -134,10 +135,13 @@ def test_counting_is_not_idle() -> None:
     assert sum(no_option(problem) is None and overfull(problem) is not None for problem in counted) >= 3
 
 
-def test_a_stalled_bound_of_a_small_problem_goes_to_cpsat() -> None:
-    """Prices leave a gap of a thousandth for long, which CP-SAT closes in about a second."""
+def test_a_stalled_bound_of_a_small_problem_goes_to_cpsat(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Prices without wide beams leave a gap of a thousandth for long, which CP-SAT closes in about a second."""
+    by_prices = solve(identical(12, 16), "auto", Params(time_limit=20.0))
+    monkeypatch.setattr(bounding, "SOLVING_WIDTH", 0)
     result = solve(identical(12, 16), "auto", Params(time_limit=20.0))
-    assert result.status is Status.OPTIMAL
+    assert result.status is by_prices.status is Status.OPTIMAL
+    assert result.objective == by_prices.objective
     assert "CP-SAT" in (result.proof or "")
 
 

@@ -68,7 +68,7 @@ def beam(
     width: int,
     cells: int = 40_000,
     clock: Clock | None = None,
-    all_or_none: bool = False,
+    wide: tuple[int, int] | None = None,
 ) -> Beam:
     """Plans below ``upper``, maybe none.
 
@@ -80,8 +80,8 @@ def beam(
         Partial plans, and partial plans · options of the stage to come, that go on at most.
     clock
         Where it ends first, there are no plans.
-    all_or_none
-        Whether to give up where partial plans are too many.
+    wide
+        Another width and cells, which count until partial plans are more for the first time.
     """
     passed, way = priced.passed, course(c)
     memory = Memory(c, way.order)
@@ -99,7 +99,8 @@ def beam(
     free, bound = memory.free, upper
     group, first = np.zeros(1, dtype=np.int64), np.zeros(1, dtype=np.int64)
     for place, v in enumerate(way.order):
-        most = min(width, max(_LEAST_WIDTH, cells // following[place]))
+        narrow = min(width, max(_LEAST_WIDTH, cells // following[place]))
+        most = narrow if wide is None else min(wide[0], max(_LEAST_WIDTH, wide[1] // following[place]))
         # What placing v costs depends on the stages ahead alone, which the plans of a group have in common.
         heads = chosen[first]
         rise = passed.growth(v, column, heads)
@@ -131,8 +132,7 @@ def beam(
         fitting = memory.fits(free, taken, plan, option, v)
         plan, option, taken, score = (x[fitting] for x in (plan, option, taken, total))
         if len(score) > most:
-            if all_or_none:
-                return _given_up(c, bound, score)
+            most, wide = narrow, None
             best = np.argpartition(score, most)
             cut = int(score[best[most]])
             plan, option, score, taken = (x[best[:most]] for x in (plan, option, score, taken))

@@ -16,6 +16,7 @@ from iegopt.solvers.exact.handover import multipliers_of, prices_from
 from iegopt.solvers.exact.in_time import in_time
 from iegopt.solvers.exact.messages import UNREACHABLE
 from iegopt.solvers.exact.open_nodes import OpenNodes
+from iegopt.solvers.exact.parts_of_gap import SOLVING_WIDTH, search_by_parts
 from iegopt.solvers.exact.priced_plans import offer_plans_of, search_beam
 from iegopt.solvers.exact.pricing import Priced, Pricing, no_split, split_rows
 from iegopt.solvers.exact.windows import through_windows
@@ -38,16 +39,20 @@ _WORTH, _FAR = 0.03, 0.1
 """Part of the gap that a phase of the root must close for another to follow; the gap as part of the bound at most."""
 _WARM_PHASES = 4
 """Phases, with their longer steps, that a root skips which starts from known prices."""
-_WIDTHS, _CLOSE_WIDTHS = ((16,), (128,), (512,), (256, 2000)), (256, 8000)
-"""Widths of the beams after every phase of the root, and after later ones where the gap is small."""
+_WIDTHS = (16,), (128,), (512,), (256, 2000)
+"""Widths of the beams after every phase of the root."""
+_CLOSE_WIDTH = 256
+"""Width of the beam of later ones where the gap is small, once it is cut: it is there to solve the node."""
 _FEWER, _FEW, _FEW_STEPS = 0.6, 750, 4
 """Share of the options left below which a phase goes on to the next before it looks for plans; the options with which
 a beam soon is done, and the steps before it then."""
-_PROMISING, _MORE_PROMISING = {2000: 0.0, 8000: 0.35}, 0.05
-"""By width, the part of the distance to the best plan that a narrower beam must close for a wider one to follow: one
-that solves the node or gives no plan, more; by what it must be more than when one followed in vain."""
-_CLOSE = 0.01
-"""Gap up to which it does, and from the third phase on looks further."""
+_HANDFUL, _MANY = 100, 600
+"""Options left with which a beam is done at once; from which on the gap is closed in parts."""
+_MORE_PROMISING = 0.05
+"""By how much more of the distance to the best plan a narrower beam must close for a wider one to follow than when one
+followed in vain."""
+_CLOSE, _NEAR = 0.01, 0.02
+"""Gap up to which it does, and from the third phase on is to solve the node; up to which it is closed in parts."""
 _SHRUNK = 0.7
 """Share of the options left below which the root is laid out again."""
 
@@ -91,6 +96,7 @@ class PricedSearch(BestPlan):
         self.marginals = np.where(mask, -UNREACHABLE, UNREACHABLE)
         self._started = False
         self._root: tuple[Candidates, Bools, Priced, int] | None = None
+        self._unsolved: int | None = None
         self._open: OpenNodes | None = None
         self._c = candidates(problem, mask)
         if known is not None:
@@ -144,7 +150,7 @@ class PricedSearch(BestPlan):
         if keep is not None and not sure and (price.any() or toll.any()):
             price, toll = _better_start(c, keep, price, toll)
         ahead = _WARM_PHASES if price.any() or toll.any() else 0
-        bound, promising = -UNREACHABLE, dict(_PROMISING)
+        bound, promising = -UNREACHABLE, dict[int, float]()
         for phase in range(first, stop):
             if keep is None:
                 return
@@ -162,7 +168,11 @@ class PricedSearch(BestPlan):
             price, toll, split = priced.price, priced.toll, priced.split
             bound = max(bound, int(priced.bound[0]))
             self._raise_marginals(c, keep, priced.marginals[:, 0])
-            bound, left = self._search_beams(c, keep, priced, bound, phase, phase == stop - 1, promising)
+            left = self._left(c, keep)
+            if not enough and _count(left) > _MANY and self._gap(bound) <= _NEAR and left is not None:
+                bound = search_by_parts(c, priced, keep, bound, length, self, self.clock, self._late)
+            if bound < self.upper:
+                bound, left = self._search_beams(c, keep, priced, bound, phase, phase == stop - 1, promising)
             if bound > before:
                 self._tell(min(bound, self.upper))
             if bound >= min(self.upper, UNREACHABLE // 2):
@@ -194,15 +204,17 @@ class PricedSearch(BestPlan):
         """
         left = self._left(c, keep)
         own, closed = int(priced.bound[0]), 1.0
-        for i, width in enumerate(self._widths(phase, len(keep), bound)):
+        for i, (width, wide) in enumerate(self._widths(phase, left, bound)):
             settled = not last and _fewer(left, keep, i > 0) and self._gap(bound) <= _CLOSE
-            if settled or (i and closed < promising[width]):
+            if (settled and _count(left) > _HANDFUL) or (i and closed < promising.get(width, 0.0)):
                 break
             upper = self.upper
-            found = search_beam(c, priced, 0, keep, width, self, self.clock)
+            found = search_beam(c, priced, 0, keep, width, self, self.clock, wide)
             bound = max(bound, found)
             if bound >= self.upper or self._late():
                 break
+            if wide:
+                self._unsolved = _count(left)
             if i and self.upper == upper:
                 promising[width] = closed + _MORE_PROMISING
             closed = (found - own) / (self.upper - own)
@@ -214,11 +226,16 @@ class PricedSearch(BestPlan):
         gap = relative_gap(self.value, bound)
         return math.inf if gap is None else gap
 
-    def _widths(self, phase: int, options: int, bound: int) -> tuple[int, ...]:
-        """Of the beams of a phase; very wide ones where the gap is so small that they may well be done with it."""
-        if phase < len(_FIRST_STEPS) or self._gap(bound) > _CLOSE:
-            return _WIDTHS[min(phase, len(_WIDTHS) - 1)]
-        return _CLOSE_WIDTHS[-1:] if options <= _FEW else _CLOSE_WIDTHS
+    def _widths(self, phase: int, left: Bools | None, bound: int) -> tuple[tuple[int, int], ...]:
+        """Of the beams of a phase, and those up to which they are not cut, where the gap is small: to be done with it.
+
+        These follow one in vain only where far fewer options are left.
+        """
+        few = phase >= len(_FIRST_STEPS) or _count(left) <= _HANDFUL
+        if few and self._gap(bound) <= _CLOSE:
+            again = self._unsolved is not None and _count(left) > _FEWER * self._unsolved
+            return ((_CLOSE_WIDTH, 0 if again else SOLVING_WIDTH),)
+        return tuple((width, 0) for width in _WIDTHS[min(phase, len(_WIDTHS) - 1)])
 
     def _left(self, c: Candidates, keep: Bools) -> Bools | None:
         """The options of a mask (n,) that a better plan can use; ``None`` where there is none."""
@@ -290,8 +307,12 @@ class PricedSearch(BestPlan):
 
 def _fewer(left: Bools | None, keep: Bools, settled: bool = False) -> bool:
     """Whether so few options are left that the next phase knows more; if ``settled`` not if few are left anyway."""
-    count = 0 if left is None else int(left.sum())
+    count = _count(left)
     return left is None or (count < _FEWER * keep.sum() and not (settled and count <= _FEW))
+
+
+def _count(left: Bools | None) -> int:
+    return 0 if left is None else int(left.sum())
 
 
 def _better_start(c: Candidates, keep: Bools, price: Floats, toll: Floats) -> tuple[Floats, Floats]:

@@ -124,9 +124,9 @@ class Memory:
         devices, need = len(c.capacity), c.share + self._weight
         self._too_large = bool((need > c.capacity[c.devices]).any())
         stage = np.repeat(np.arange(c.V), [part.stop - part.start for part in c.of])
-        most = np.zeros(c.V * devices, dtype=np.int64)
-        np.maximum.at(most, (stage * devices + c.devices).ravel(), np.tile(need, len(c.devices)))
-        most = most.reshape(c.V, devices)
+        each = np.zeros(c.V * devices, dtype=np.int64)
+        np.maximum.at(each, (stage * devices + c.devices).ravel(), np.tile(need, len(c.devices)))
+        most = each.reshape(c.V, devices)
         later = np.cumsum(most[list(order)][::-1], axis=0)[::-1]
         self._later = np.append(later[1:], np.zeros((1, devices), dtype=np.int64), axis=0)
         """(V, D + 1) by place what the stages after it could take; 0 of devices that no plan overfills."""
@@ -155,7 +155,7 @@ class Memory:
         devices = self._c.devices[:, self._c.of[stage]]
         fits: Bools = np.ones(len(plan), dtype=np.bool_)
         if self._too_large:
-            fits = (taken <= self._c.capacity[devices[:, option]]).all(axis=0)
+            fits &= (taken <= self._c.capacity[devices[:, option]]).all(axis=0)
         if self._used.size:
             column = self._column[devices][:, option]
             k, at = np.nonzero(column >= 0)
@@ -179,7 +179,7 @@ class Memory:
         column = self._column[devices]
         k, at = np.nonzero(column >= 0)
         free[at, column[k, at]] -= taken[at]
-        return np.minimum(free, later[self._used], out=free)
+        return np.asarray(np.minimum(free, later[self._used], out=free))
 
 
 def rest_of_penalty(c: Candidates, rule: Affinity, chosen: Ints, stage: int) -> Ints:

@@ -18,8 +18,8 @@ __all__ = ["offer_plans_of", "search_beam"]
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 
-_NARROW, _CELLS, _WIDE_CELLS = 2_000, 200_000, 2_000_000
-"""Cells of beams up to a width, and of wider ones."""
+_CELLS, _WIDE_CELLS = 200_000, 2_000_000
+"""Cells of beams, and of those that are to solve a node."""
 _LEAST_WIDTH, _WIDTH_PER_SECOND = 16, 200_000
 """Width of a beam at least, and per second left: so that a stage takes little of that."""
 _PRICED_PLANS = 20
@@ -37,7 +37,15 @@ def offer_plans_of(c: Candidates, best: BestPlan) -> Callable[[Ints], None]:
 
 
 def search_beam(
-    c: Candidates, priced: Priced, column: int, keep: Bools, width: int, best: BestPlan, clock: Clock
+    c: Candidates,
+    priced: Priced,
+    column: int,
+    keep: Bools,
+    width: int,
+    best: BestPlan,
+    clock: Clock,
+    wide: int = 0,
+    below: int | None = None,
 ) -> int:
     """Offer the plans of a beam; a bound on every plan of the node, at least ``upper`` where it is solved.
 
@@ -45,12 +53,15 @@ def search_beam(
     ----------
     column, keep (n,)
         The node: its column in ``priced`` and its options.
-    width
-        Where the time left allows it. A wide beam is there to solve the node: it gives up where it cannot.
+    width, wide
+        Where the time left allows them: ``wide`` is there to solve the node, and holds until it cannot.
+    below
+        Look for plans below this alone, where that is less than ``upper``; the bound is then no more than this.
     """
-    width = int(min(width, max(_LEAST_WIDTH, clock.left * _WIDTH_PER_SECOND)))
-    cells = _CELLS if width <= _NARROW else _WIDE_CELLS
-    found = beam(c, priced, column, keep, best.upper, width, cells, clock, all_or_none=width > _NARROW)
+    most = max(_LEAST_WIDTH, clock.left * _WIDTH_PER_SECOND)
+    first = (int(min(wide, most)), _WIDE_CELLS) if wide else None
+    upper = best.upper if below is None else min(below, best.upper)
+    found = beam(c, priced, column, keep, upper, int(min(width, most)), _CELLS, clock, first)
     bound = found.bound
     for i, (plan, value) in enumerate(zip(found.plans, found.value.tolist(), strict=True)):
         if i == _PRICED_PLANS:

@@ -143,7 +143,7 @@ class SingleNode:
         total = sum(min(value, UNREACHABLE // len(least)) for value in least.values())
         if len(least) == 1:
             return np.concatenate(belief)
-        return np.concatenate([np.minimum(belief[v] + (total - least[root[v]]), UNREACHABLE) for v in range(len(belief))])
+        return np.concatenate([np.minimum(own + (total - least[root[v]]), UNREACHABLE) for v, own in enumerate(belief)])
 
     def _between(self, parent: int, stage: int, tables: dict[_Pair, Ints]) -> Ints:
         """What a pair costs by its links and by what was taken onto it so far."""
