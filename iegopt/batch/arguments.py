@@ -5,6 +5,8 @@ from __future__ import annotations
 from numbers import Real
 from typing import Any
 
+from iegopt.errors import InputError
+
 __all__ = ["check_milliseconds", "check_type"]
 
 
@@ -23,9 +25,15 @@ def check_type(name: str, value: Any, expected: type, *, optional: bool = False,
 
 
 def check_milliseconds(name: str, value: Any) -> None:
-    """Raise ``TypeError`` unless it is a number or ``None``."""
-    if value is not None and (isinstance(value, bool) or not isinstance(value, Real)):
+    """Raise ``TypeError`` unless it is a number or ``None``, ``InputError`` where it is beyond all floats."""
+    if value is None:
+        return
+    if isinstance(value, bool) or not isinstance(value, Real):
         raise TypeError(f"{name}: got {_one(type(value))}, expected a number of milliseconds or None")
+    try:
+        float(value)
+    except OverflowError:
+        raise InputError(f"{name}: beyond 1e308, expected a number of milliseconds or None") from None
 
 
 def _one(kind: type) -> str:

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import gzip
 import json
-import os
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 from iegopt.bench.checks import check_row, check_session, check_suite
 from iegopt.errors import InputError, SpecError
+from iegopt.files import sync, write_whole
 from iegopt.problem.json_reader import load_json
 from iegopt.units import shown
 
@@ -68,14 +68,7 @@ def write_results(results: Path, document: Document) -> None:
     rows = ",\n".join(json.dumps(row, allow_nan=False, separators=(",", ":")) for row in document["rows"])
     raw = (json.dumps(head, indent=1, allow_nan=False)[:-2] + f',\n "rows": [\n{rows}\n]\n}}\n').encode()
     raw = gzip.compress(raw, mtime=0) if results.suffix == ".gz" else raw  # no time stamp: equal results, equal files
-    if results.exists() and not results.is_file():
-        results.write_bytes(raw)
-        return
-    partial = results.with_name(results.name + ".new")
-    with partial.open("wb") as stream:
-        stream.write(raw)
-        _sync(stream)
-    partial.replace(results)
+    write_whole(results, raw)
 
 
 class Journal:
@@ -122,7 +115,7 @@ class Journal:
         ]
         with partial.open("w", encoding="utf-8") as stream:
             stream.writelines(map(_line, entries))
-            _sync(stream)
+            sync(stream)
         partial.replace(self.path)
         self._stream = self.path.open("a", encoding="utf-8")
 
@@ -131,7 +124,7 @@ class Journal:
         row = {**row, "session": len(self.sessions) - 1}
         self.rows.append(row)
         self._stream.write(_line({"row": row}))
-        _sync(self._stream)
+        sync(self._stream)
 
     def finish(self) -> Document:
         """Write the results file and remove the journal."""
@@ -152,11 +145,6 @@ class Journal:
 
 def _line(entry: Document) -> str:
     return json.dumps(entry, allow_nan=False, separators=(",", ":")) + "\n"
-
-
-def _sync(stream: Any) -> None:
-    stream.flush()
-    os.fsync(stream.fileno())
 
 
 def _is_begun(journal: Path) -> bool:

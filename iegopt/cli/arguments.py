@@ -55,7 +55,7 @@ def positive(text: str) -> float:
     except ValueError:
         value = math.nan
     if not 0 < value < math.inf:
-        raise argparse.ArgumentTypeError(f"{shown(text)}: expected a number above 0")
+        raise argparse.ArgumentTypeError(f"{shown(text)}: expected a finite number above 0")
     return value
 
 

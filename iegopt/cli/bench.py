@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from iegopt.cli.arguments import Commands
 from iegopt.cli.output import check_ending, check_outputs, print_json, show, writing
+from iegopt.files import write_whole
 
 if TYPE_CHECKING:
     from iegopt.bench.run import Observer
@@ -147,7 +148,7 @@ def _report(arguments: argparse.Namespace) -> int:
         from iegopt.cli.html.bench import bench_page
 
         with writing(arguments.html):
-            Path(arguments.html).write_text(bench_page(document, parts, charts(document), facts), encoding="utf-8")
+            write_whole(arguments.html, bench_page(document, parts, charts(document), facts))
     if arguments.png:
         from iegopt.cli.png import write_png
 
@@ -157,7 +158,7 @@ def _report(arguments: argparse.Namespace) -> int:
         from iegopt.cli.bench_markdown import bench_markdown
 
         with writing(arguments.markdown):
-            Path(arguments.markdown).write_text(bench_markdown(parts, facts), encoding="utf-8")
+            write_whole(arguments.markdown, bench_markdown(parts, facts))
     if arguments.json:
         said = [vars(claim) for claim in told]
         print_json(

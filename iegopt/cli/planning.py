@@ -6,10 +6,10 @@ import argparse
 import dataclasses
 import gc
 import sys
-from pathlib import Path
 
 from iegopt.cli.arguments import Commands, add_limits, params, positive
 from iegopt.cli.output import busy, check_outputs, document_path, note, print_json, show, terminal, writing
+from iegopt.files import write_whole
 
 __all__ = ["EXIT", "add_commands"]
 
@@ -72,7 +72,7 @@ def _plan(arguments: argparse.Namespace) -> int:
             from iegopt.cli.html import page
 
             with writing(arguments.html):
-                Path(arguments.html).write_text(page(answer, expand(cluster)), encoding="utf-8")
+                write_whole(arguments.html, page(answer, expand(cluster)))
         else:
             note(f"{arguments.html} was not written: there is no plan to draw")
     if arguments.json:

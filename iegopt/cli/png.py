@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from iegopt.errors import InputError
+from iegopt.files import write_whole
 
 if TYPE_CHECKING:
     from iegopt.bench.charts import Chart
@@ -40,4 +42,6 @@ def write_png(drawn: Sequence[Chart], path: Path) -> None:
             axes.set(yscale="log", ylim=(chart.bottom * 0.9, chart.top * 1.2))
         axes.grid(visible=True, alpha=0.3)
         axes.legend(fontsize="small")
-    figure.savefig(path, format="png", dpi=110)
+    drawing = BytesIO()
+    figure.savefig(drawing, format="png", dpi=110)
+    write_whole(path, drawing.getvalue())

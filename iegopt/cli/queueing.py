@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from iegopt.cli.arguments import Commands, positive, whole
 from iegopt.cli.output import busy, check_ending, check_outputs, document_path, note, writing
+from iegopt.files import write_whole
 from iegopt.units import SECONDS, parse, render, shown
 
 if TYPE_CHECKING:
@@ -103,7 +104,7 @@ def _queue(arguments: argparse.Namespace) -> int:
             sys.stdout.write(text)
         else:
             with writing(file):
-                Path(file).write_text(text, encoding="utf-8")
+                write_whole(file, text)
         moment = render(snapshot.time, SECONDS)
         counts = f"{len(snapshot.queue):,} wait, {len(snapshot.running):,} run on {len(snapshot.instances):,} instances"
         note(f"{f'wrote {file}: ' if file else ''}at {moment} {counts}")

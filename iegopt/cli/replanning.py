@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from iegopt.cli import batch_rows as rows
 from iegopt.cli.arguments import Commands, positive
 from iegopt.cli.format import plain, seconds
 from iegopt.cli.output import busy, check_outputs, document_path, note, print_json, show, writing
+from iegopt.files import write_whole
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -74,7 +74,7 @@ def _replan(arguments: argparse.Namespace) -> int:
         from iegopt.cli.html.replan import replan_page
 
         with writing(arguments.html):
-            Path(arguments.html).write_text(replan_page(plan, cluster.name, window), encoding="utf-8")
+            write_whole(arguments.html, replan_page(plan, cluster.name, window))
     if arguments.json:
         print_json(plan.document())
     else:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from iegopt.errors import InputError
+from iegopt.files import write_whole
 from iegopt.problem import instance_document, instance_problem
 from iegopt.problem.arrays import Problem
 from iegopt.problem.instance_check import FORMAT, check_instance
@@ -76,5 +77,5 @@ def write_instance(problem: Problem, path: str | Path) -> Instance:
     raw = json.dumps(instance.document, allow_nan=False, separators=(",", ":")).encode()
     target = Path(path)
     # No time stamp in the gzip header: equal problems give equal files.
-    target.write_bytes(gzip.compress(raw, mtime=0) if target.suffix == ".gz" else raw)
+    write_whole(target, gzip.compress(raw, mtime=0) if target.suffix == ".gz" else raw)
     return instance

@@ -13,6 +13,7 @@ from typing import Any
 from iegopt.control import messages
 from iegopt.control.messages import Command, Event
 from iegopt.errors import InputError
+from iegopt.files import write_whole
 
 __all__ = ["Trace"]
 
@@ -114,7 +115,7 @@ class Trace:
             Where the file cannot be written.
         """
         try:
-            file.write_text(json.dumps(self.document()), encoding="utf-8")
+            write_whole(file, json.dumps(self.document()))
         except OSError as error:
             raise InputError(f"{file}: cannot be written: {error.strerror}") from error
 

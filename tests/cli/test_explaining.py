@@ -129,7 +129,7 @@ def test_without_a_plan_it_says_why_and_what_would_help(iegopt: Run) -> None:
         (("--what-if-add", "H100@zzz"), "zzz: no rack or host is called so. Racks: dc0/r"),
         (("--what-if-add", "H1000@r"), "--what-if-add H1000@r: unknown device model H1000. Maybe H100?"),
         (("--what-if-remove", "fast-9"), "remove: no device of cluster uneven is called fast-9"),
-        (("--time-limit", "0"), "--time-limit: 0: expected a number above 0"),
+        (("--time-limit", "0"), "--time-limit: 0: expected a finite number above 0"),
     ],
 )
 def test_a_wrong_word_is_one_line_and_exit_1(iegopt: Run, argv: tuple[str, ...], says: str) -> None:

@@ -52,10 +52,10 @@ def test_version(iegopt: Run) -> None:
         (("plan", "chat", "--cluster", "dgx-h100", "--frob"), "unrecognized arguments: --frob"),
         (
             ("plan", "chat", "--cluster", "dgx-h100", "--deadline-ms", "0"),
-            "--deadline-ms: 0: expected a number above 0",
+            "--deadline-ms: 0: expected a finite number above 0",
         ),
-        (("solve", "x.json", "--time-limit", "nan"), "--time-limit: nan: expected a number above 0"),
-        (("solve", "x.json", "--time-limit", "inf"), "--time-limit: inf: expected a number above 0"),
+        (("solve", "x.json", "--time-limit", "nan"), "--time-limit: nan: expected a finite number above 0"),
+        (("solve", "x.json", "--time-limit", "inf"), "--time-limit: inf: expected a finite number above 0"),
         (("solve", "x.json", "--threads", "0"), "--threads: 0: expected a whole number, at least 1"),
         (
             ("solve", "x.json", "--seed", "1099511627776"),

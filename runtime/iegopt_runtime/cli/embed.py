@@ -9,6 +9,7 @@ from typing import Any
 
 from iegopt.cli.output import check_outputs, document_path, show, writing
 from iegopt.errors import InputError
+from iegopt.files import write_whole
 from iegopt_runtime.cli.extra import needs_runtime
 
 __all__ = ["add_action"]
@@ -50,10 +51,11 @@ def _embed(arguments: argparse.Namespace) -> int:
         what = "there are none" if empty is None else f"document {empty}: an empty text"
         raise InputError(f"{arguments.documents}: {what}: expected documents with text")
     rows = embedded(registry, arguments.model, [document.text for document in documents], arguments.variant)
-    with writing(arguments.output), Path(arguments.output).open("w", encoding="utf-8") as out:
-        for document, row in zip(documents, rows, strict=True):
-            vector = [float(f"{number:.8g}") for number in row]  # as many digits as a float32 has
-            out.write(json.dumps({"id": document.id, "text": document.text, "vector": vector}, ensure_ascii=False))
-            out.write("\n")
+    lines = []
+    for document, row in zip(documents, rows, strict=True):
+        vector = [float(f"{number:.8g}") for number in row]  # as many digits as a float32 has
+        lines.append(json.dumps({"id": document.id, "text": document.text, "vector": vector}, ensure_ascii=False))
+    with writing(arguments.output):
+        write_whole(arguments.output, "".join(f"{line}\n" for line in lines))
     show(f"{arguments.output}: {len(rows)} documents, vectors of {len(rows[0])} numbers")
     return 0

@@ -1,0 +1,45 @@
+"""Files are written as a whole or not at all."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from iegopt.files import write_whole
+
+
+def test_a_file_and_its_mode_stay_until_the_new_one_is_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = tmp_path / "page.html"
+    write_whole(page, "ä")
+    page.chmod(0o640)
+
+    def full(_: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("iegopt.files.os.fsync", full)
+        with pytest.raises(OSError, match="No space"):
+            write_whole(page, b"new")
+    assert page.read_text(encoding="utf-8") == "ä"
+    assert os.listdir(tmp_path) == ["page.html"]
+    write_whole(page, b"new")
+    assert page.read_bytes() == b"new"
+    assert page.stat().st_mode & 0o777 == 0o640
+    assert os.listdir(tmp_path) == ["page.html"]
+
+
+def test_what_a_link_names_is_replaced_not_the_link(tmp_path: Path) -> None:
+    (tmp_path / "there").mkdir()
+    link = tmp_path / "link"
+    link.symlink_to("there/file")
+    write_whole(link, "one")
+    write_whole(link, "two")
+    assert link.is_symlink()
+    assert (tmp_path / "there" / "file").read_text() == "two"
+
+
+def test_no_regular_file_stays_what_it_is() -> None:
+    write_whole(os.devnull, "text")
+    assert not Path(os.devnull).is_file()
