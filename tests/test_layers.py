@@ -19,7 +19,7 @@ import pytest
 PACKAGE = Path(__file__).parent.parent / "iegopt"
 
 FLOORS = (
-    {"units", "errors"},
+    {"units", "errors", "files"},
     {"spec", "plans", "batch_plans"},
     {"library", "devices"},
     {"cost", "graph"},
