@@ -40,6 +40,8 @@ def ask(core: Core, run: RequestRun) -> None:
     reason, run.replan = run.replan, None
     core.unplanned.pop(run.id, None)
     graph = remaining_graph(core, run)
+    if graph is None:
+        _need_no_other(core, run)
     if reason is None or run.ending is not None or graph is None:
         return
     run.generation += 1
@@ -144,12 +146,18 @@ def receive(core: Core, event: Planned) -> None:
         else:  # the same question would have the same answer
             _without_plan(core, run, missing, final=False)
         return
-    run.planned, run.unplanned_since = event.generation, None
-    core.timers.clear(("patience", run.id))
+    run.planned = event.generation
+    _need_no_other(core, run)
     run.plan |= plan
     assert event.plan is not None
     run.transfers = tuple(event.plan.get("transfers", ()))
     run.note(core.now, f"plan {event.generation} is in force")
+
+
+def _need_no_other(core: Core, run: RequestRun) -> None:
+    """The plan does for now: patience begins anew when another one is missing."""
+    run.unplanned_since = None
+    core.timers.clear(("patience", run.id))
 
 
 def read_plan(data: dict[str, Any] | None) -> dict[str, PlannedStage] | str:
@@ -186,10 +194,14 @@ def _unplaced(core: Core, run: RequestRun, plan: dict[str, PlannedStage]) -> str
 
 
 def _without_plan(core: Core, run: RequestRun, reason: str, final: bool) -> None:
-    """Fewer rounds ahead, devices avoided so far, patience; then the request fails."""
+    """The workers of now, fewer rounds ahead, devices avoided so far, patience; then the request fails."""
     run.note(core.now, f"there is no plan: {reason}")
+    if run.unplanned_since is None:
+        run.unplanned_since = core.now
     if final:
         ending.end(core, run, "failed", f"no plan: {reason}")
+    elif core.pool.devices(run.avoid) != run.asked_on and core.now < _patience_ends(core, run):
+        want_plan(core, run, "workers have changed meanwhile")  # nobody may come or go again to bring it up
     elif run.lookahead:
         run.lookahead -= 1
         want_plan(core, run, "fewer rounds are planned ahead")
@@ -202,8 +214,6 @@ def _without_plan(core: Core, run: RequestRun, reason: str, final: bool) -> None
 
 def _wait_for_workers(core: Core, run: RequestRun, reason: str) -> None:
     """Ask again whenever workers come or go, until patience ends; longer where some are still to come up."""
-    if run.unplanned_since is None:
-        run.unplanned_since = core.now
     until = _patience_ends(core, run)
     if core.now >= until:
         ending.end(core, run, "failed", f"no plan: {reason}{not_up(core, run)}")

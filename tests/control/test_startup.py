@@ -108,6 +108,66 @@ def test_a_worker_that_is_lost_may_come_up_again_but_is_not_waited_for_for_ever(
     assert hand.answer("late")["reason"].startswith("no plan: no worker; 10.0 s were waited for")
 
 
+def test_who_comes_while_a_plan_is_made_is_asked_about_at_once() -> None:
+    hand = started("host.cpu", plans=False)
+    first = hand.of(MakePlan)[0]
+    for name in ("gpu-a.lm", "gpu-b.lm"):
+        hand.register(name)
+        assert hand.of(MakePlan) == []
+    hand.plan(first)
+    (asked,) = hand.of(MakePlan)
+    assert (asked.generation, sorted(asked.live)) == (2, ["gpu-a", "gpu-b", "host"])
+    hand.plan(asked)
+    assert [c.stage for c in hand.of(Start)] == ["tokenize"]
+
+
+def test_who_comes_while_a_plan_is_made_again_is_asked_about_at_once() -> None:
+    hand = started("gpu-a.lm", plans=False)
+    hand.plan(hand.of(MakePlan)[0])
+    hand.register("gpu-b.lm")
+    asked = hand.of(MakePlan)[0]
+    hand.register("host.cpu")
+    hand.plan(asked)
+    hand.plan(hand.of(MakePlan)[0])
+    assert [c.stage for c in hand.of(Start)] == ["tokenize"]
+
+
+def test_coming_and_going_does_not_prolong_patience() -> None:
+    hand = Hand(plans=False, heartbeat=1000.0, plan_patience=10.0)
+    hand.submit()
+    for number in range(12):
+        assert hand.run().answer is None
+        asked = hand.of(MakePlan)[0]
+        hand.register(f"gpu-{number}.lm")
+        hand.tick(1.0)
+        hand.plan(asked)
+        if hand.of(Answer):
+            break
+    assert (hand.now, hand.answer()["reason"]) == (11.0, "no plan: no worker")
+
+
+def test_patience_begins_anew_when_a_plan_was_not_needed_in_between() -> None:
+    hand = Hand(heartbeat=1000.0, plan_patience=10.0, slow_factor=3.0, slow_floor=0.2, max_migrations=0)
+    hand.workers()
+    hand.submit()
+    hand.until("tokenize", "prefill")
+    hand.accept("decode")
+    hand.plans = False
+    hand.tick(0.31)
+    hand.give(Planned(hand.now, "r", hand.of(MakePlan)[0].generation, None, "too slow"))
+    assert "waits for a plan" in hand.story()
+    hand.finish("decode")
+    hand.accept("output")  # under the plan before: nothing is left to place
+    hand.tick(20.0)
+    lose(hand, "host.cpu")
+    hand.plan(hand.of(MakePlan)[0])
+    hand.tick(9.9)
+    assert hand.run().answer is None
+    hand.register("host.cpu")
+    hand.plan(hand.of(MakePlan)[0])
+    assert [c.stage for c in hand.of(Start)] == ["output"]
+
+
 def test_one_that_has_just_come_gives_patience_anew() -> None:
     hand = started("host.cpu", "gpu-b.lm", plans=False)
     for seconds, name in ((0.0, None), (30.0, "gpu-a.lm"), (10.0, None)):

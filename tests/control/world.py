@@ -1,8 +1,8 @@
 """A small world around a controller: workers, a planner and clients on one virtual clock, with faults by seed.
 
 The model is a rule that gives the next token of any sequence, so what every request must answer is known; a worker
-keeps KV caches only by name. Messages of one worker arrive in order, after a delay; what it could not hand over while
-it had no connection it hands over when it registers.
+keeps KV caches only by name. Messages of one worker arrive in order, after a delay; of the ends that it could not hand
+over while it had no connection it tells all or the newest when it registers, the others when they are asked for.
 """
 
 from __future__ import annotations
@@ -258,7 +258,8 @@ class World:
             return
         worker.connected = True
         centre, rack = RACKS[worker.device]
-        finished = tuple(_without_time(event) for event in worker.ended.values())
+        told = list(worker.ended.values())[self.random.choice([0, -1]) :]  # what is not told is asked for
+        finished = tuple(_without_time(event) for event in told)
         self.send(worker, Registered(
             self.now, worker.name, worker.device, worker.role, {"datacenter": centre, "rack": rack, "host": "h"},
             str(worker.epoch), {"unix": worker.name}, 3, ("v",), 10**9, tuple(worker.jobs), finished,
@@ -307,9 +308,12 @@ class World:
             worker.kv.discard(command.kv_id)
         else:
             worker.kv = {name for name in worker.kv if not name.startswith(command.request_id + "/")}
+            worker.ended = {key: event for key, event in worker.ended.items() if key.request_id != command.request_id}
 
     def begin(self, worker: FakeWorker, start: Start) -> None:
         key = AttemptKey(start.request_id, start.stage, start.attempt)
+        if key in worker.ended:
+            self.send(worker, worker.ended[key], key)
         if key in worker.seen:
             return
         worker.seen.add(key)
