@@ -273,6 +273,7 @@ class SnapshotSpec(Spec):
             self._readable(f"queue.{number}", queued)
             if queued.held_on is not None and queued.held_on not in known:
                 raise ValueError(f"queue.{number}.held_on: no instance is called {queued.held_on}")
+        _check_blocks(self.queue)
         return self
 
     def _not_later(self, where: str, moment: float | None) -> None:
@@ -306,6 +307,22 @@ def _check_instances(instances: Iterable[InstanceSpec]) -> None:
             if device in holder:
                 raise ValueError(f"instances.{number}: device {device} serves {holder[device]} already")
             holder[device] = instance.id
+
+
+def _check_blocks(queue: Iterable[QueuedSpec]) -> None:
+    """A block stands for all before it too: what comes before it is the same in every prompt of a model."""
+    before: dict[tuple[str, int], int | None] = {}
+    for number, queued in enumerate(queue):
+        last: int | None = None
+        for block in queued.prefix:
+            key = str(queued.request.model), block
+            if key in before and before[key] != last:
+                here, there = ("nothing" if other is None else f"block {other}" for other in (last, before[key]))
+                raise ValueError(
+                    f"queue.{number}.prefix: before block {block} comes {here}, elsewhere {there}: a block's id "
+                    "stands for all before it too"
+                )
+            before[key], last = last, block
 
 
 def _once(what: str, names: Iterable[str]) -> None:
