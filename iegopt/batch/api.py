@@ -26,8 +26,6 @@ DEFAULT_TIME_LIMIT = 5.0
 SHORT = 4e-3
 """Seconds a request below which a first plan is made by itself, since the search may not come to one."""
 
-_tail = Tail()
-
 
 def replan(
     snapshot: SnapshotSpec,
@@ -36,6 +34,7 @@ def replan(
     *,
     deadline_ms: float | None = None,
     previous: BatchPlan | None = None,
+    tail: Tail | None = None,
 ) -> BatchPlan:
     """Plan the queue of a snapshot.
 
@@ -45,6 +44,9 @@ def replan(
         Milliseconds until the best plan so far is wanted, reading the snapshot included; without, five seconds.
     previous
         The plan before: what it placed and still waits is planned there, where the snapshot does not say so itself.
+    tail
+        What the answer after the search takes, learnt from plan to plan by who plans again and again; by itself a call
+        depends on none before it.
 
     Raises
     ------
@@ -63,23 +65,24 @@ def replan(
     if previous is not None:
         snapshot = after(previous, snapshot)
     policy = policy if policy is not None else BatchPolicy()
+    tail = Tail() if tail is None else tail
     model = build_model(cluster, snapshot, policy)
     # What follows the search takes its time too: the answer and its verification.
-    search = Search(model, clock.slice(clock.left - _tail.seconds(model, 0)))
+    search = Search(model, clock.slice(clock.left - tail.seconds(model, 0)))
     if previous is not None and model.N * model.J <= SMALL:  # a larger one takes its places one by one, by the clock
         search.offer(resumed(model, previous))
     if clock.limit < SHORT * model.N:
-        search.begin(_tail.each)
-    search.clock = clock.slice(clock.left - _tail.seconds(model, int((search.best.prefill >= 0).sum())))
+        search.begin(tail.each)
+    search.clock = clock.slice(clock.left - tail.seconds(model, int((search.best.prefill >= 0).sum())))
     search.run()
     begun = clock.seconds
-    bounds = {level: LevelBound(value, "lagrangian") for level, value in search.bounds.items()}
+    bounds = {level: LevelBound(value, search.bounds.proof[level]) for level, value in search.bounds.value.items()}
     note = _note(search, clock)
     plan = to_plan(
         model, search.best, search.outcome, solver="prices", seconds=clock.seconds, bounds=bounds, note=note
     )  # fmt: skip
     confirm(plan, snapshot, policy, cluster)
-    _tail.learn(model, int((search.best.prefill >= 0).sum()), clock.seconds - begun)
+    tail.learn(model, int((search.best.prefill >= 0).sum()), clock.seconds - begun)
     return plan
 
 

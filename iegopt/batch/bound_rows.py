@@ -195,14 +195,19 @@ def queued_items(model: BatchModel, classes: Classes) -> Items:
     )
 
 
-def running_items(model: BatchModel, classes: Classes) -> Items:
-    """What runs: its decode on open instances, and as an item of its own its prefill there."""
+def running_items(model: BatchModel, classes: Classes, head: int) -> Items:
+    """What runs: its decode on open instances, and as an item of its own its prefill there.
+
+    Parameters
+    ----------
+    head
+        The highest priority of which anything is placed, in whose favour what runs may be put aside.
+    """
     running, kind = model.running, classes.kind
     config, policy = model.policy.preemption_config, model.policy
     loss = preemption_costs(model).loss
-    first = int(model.queue.priority.min(initial=10**6))
     may = config.enabled & (running.preempted < config.max_preempt_per_request)
-    may &= running.priority - config.min_priority_gap >= first
+    may &= running.priority - config.min_priority_gap >= head
     value = np.where(may, loss, np.inf)
     decode, prefill = classes.of[running.decode], classes.of[running.instance]
     r = np.flatnonzero((decode >= 0) & (running.sequences > 0))

@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from iegopt.batch.bound_rows import ROUNDING, Classes, Items
 from iegopt.batch.model import BatchModel
+from iegopt.batch.outcome import EPSILON
 
 __all__ = ["Dual", "Priced"]
 
@@ -77,6 +78,9 @@ class Dual:
         self.grid = grid * (1.0 + 2 * ROUNDING) + 2 * ROUNDING
         self.level, self.above = level, {h: kept for h, kept in above.items() if kept is not None}
         self._whole = [h for h, kept in above.items() if kept is None]
+        # Levels that have all may lose what no comparison of two plans counts.
+        full = {h: float(items.value[(items.level == h) & ~items.running].sum()) for h in self._whole}
+        self._nothing = np.array([EPSILON * max(1.0, full.get(h, 0.0)) for h in items.level.tolist()])
         self.groups, self.count = groups, part * classes.count
         self._group = np.arange(len(items)) % groups
         C, G, P = classes.size, len(grid), len(model.paces)
@@ -150,7 +154,7 @@ class Dual:
                 speed = classes.most_share[c] * ease - share
                 fits = np.isfinite(items.compute[c]) & (speed >= 0.0)
                 loss = items.lost[t] + items.away[c]
-                self._decode[c, t] = np.where(fits & ((loss == 0.0) | ~whole), loss, np.inf)
+                self._decode[c, t] = np.where(fits & ((loss <= self._nothing) | ~whole), loss, np.inf)
                 with np.errstate(invalid="ignore"):
                     early = self._work[c] <= np.clip(speed, 0.0, free[c] * ease) * items.together[t]
                     alone = self._work[c] <= free[c] * ease * items.apart[t]
@@ -228,7 +232,7 @@ class Dual:
         # A request not placed earns nothing; a stage put aside loses its value. Of levels that keep all they have
         # every request stays, and no stage that costs anything goes.
         aside = np.where(items.running & ~whole, np.where(np.isinf(items.value), np.inf, mu * value), 0.0)
-        forced = whole & (items.value > 0.0)
+        forced = whole & (items.value > self._nothing)
         gain = np.where(items.running, 0.0, mu * value) - best
         takes = counts & np.isfinite(best) & ((gain > -aside) | forced)
         lost = np.where(takes, self._decode[q, t, np.arange(len(items))], 0.0)

@@ -40,20 +40,35 @@ class Fitting:
     def some(self, rows: Ints, stays: Bools, clock: Clock) -> Bools:
         """Which of ``rows`` fit somewhere beside running stages (R,) that stay, or were not looked at in time."""
         free = np.maximum(0.0, free_beside(self.model, stays)) * EASE
-        return np.array([bool(self._fits(i, free, clock).any()) for i in rows.tolist()], dtype=bool)
+        return np.array([bool(self.on(i, free, clock).any()) for i in rows.tolist()], dtype=bool)
 
-    def _fits(self, i: int, free: Floats, clock: Clock) -> Bools:
-        """(J,) where request ``i`` is in time."""
-        at, queue = self.model.instances, self.model.plain
-        by = min(queue["prefill_by"][i], queue["e2e"][i]) * EASE + ROUNDING
+    def by(self, i: int) -> float:
+        """The latest end of a prefill: of a request with an end, what its tokens leave at the fastest pace."""
+        queue = self.model.plain
+        late = queue["e2e"][i] - queue["output"][i] * float(self.model.paces[0])
+        return float(min(queue["prefill_by"][i], late) * EASE + ROUNDING)
+
+    def least_together(self, i: int) -> Floats:
+        """(J,) the least seconds of a prefill beside others of a plan, which may leave it what they share; ∞ where it
+        cannot run."""
+        at, model = self.model.instances, self.model
+        blocks = model.holdings.shared.get(i, ())
+        left = min(len(blocks) * model.holdings.block_tokens, int(model.queue.prompt[i]) - 1)
+        seconds = np.asarray(model.prefill.seconds(i, np.arange(model.K), left))[at.kind]
+        runs = at.open & at.prefills & model.prefill.runs[i, at.kind]
+        return np.where(runs, np.minimum(self._alone(i), seconds), np.inf)
+
+    def on(self, i: int, free: Floats, clock: Clock) -> Bools:
+        """(…, J) where request ``i`` is in time with shares (…, J) of their time that instances have for it."""
+        at, by = self.model.instances, self.by(i)
         runs = at.open & at.prefills & self.model.prefill.runs[i, at.kind]
         if clock.left <= 0.0:
-            return np.asarray(runs)
+            return np.broadcast_to(runs, free.shape)
         after = self._least[i][at.kind] + self._before(i, clock)
         return np.asarray(runs & (self._in_time(i, by, free) | (after <= free * by)))
 
     def _in_time(self, i: int, by: float, free: Floats) -> Bools:
-        """(J,) where it is in time with what it holds or fetches."""
+        """(…, J) where it is in time with what it holds or fetches."""
         model, queue, at = self.model, self.model.plain, self.model.instances
         kv, wire = queue["kv_per_token"][i], queue["wire_per_token"][i]
         holders, tokens, read = model.holdings.of(i, queue["prompt"][i])
@@ -73,10 +88,14 @@ class Fitting:
             if clock.left <= 0.0:
                 return np.zeros(self.model.J)
             if k != i:
-                if k not in self._known:
-                    self._known[k] = self._least_alone(k)
-                least = np.minimum(least, self._known[k])
+                least = np.minimum(least, self._alone(k))
         return least
+
+    def _alone(self, k: int) -> Floats:
+        """``_least_alone``, worked out once."""
+        if k not in self._known:
+            self._known[k] = self._least_alone(k)
+        return self._known[k]
 
     def _least_alone(self, k: int) -> Floats:
         """(J,) the least seconds that a prefill takes with what it holds or could fetch in its family."""

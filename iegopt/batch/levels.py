@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from iegopt.batch.board import Board
 from iegopt.batch.bound import Bound
-from iegopt.batch.bound_rows import Items, classes_of, queued_items, running_items
+from iegopt.batch.bounds import DUAL, Bounds
 from iegopt.batch.construct import (
     cost_at,
     dual_prices,
@@ -25,18 +25,17 @@ from iegopt.batch.construct import (
 from iegopt.batch.cutting import bounded
 from iegopt.batch.dual import Dual
 from iegopt.batch.first import first_plan
-from iegopt.batch.fitting import Fitting
-from iegopt.batch.grid import deadline_grid
 from iegopt.batch.improve import hasten, make_room, quicken
+from iegopt.batch.matching import matched
 from iegopt.batch.model import BatchModel
 from iegopt.batch.moving import Moving
 from iegopt.batch.outcome import EPSILON, Outcome, better, worth_more
 from iegopt.batch.packed import packed
-from iegopt.batch.pinned import most_beside, pinned
 from iegopt.batch.placement import Placement
 from iegopt.batch.reach import Prices
 from iegopt.batch.recreate import recreated, trials
 from iegopt.batch.repair import repaired
+from iegopt.batch.room import Room
 from iegopt.batch.rules.admitted import admit
 from iegopt.batch.rules.scores import RULES
 from iegopt.batch.schedule import evaluate
@@ -48,8 +47,6 @@ __all__ = ["SMALL", "Search"]
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 
-GROUPS = 60
-"""Groups of items whose uses the cutting planes tell apart."""
 SMALL = 50_000
 """Requests times instances up to which rules are tried too."""
 LOOKING = 0.2
@@ -63,8 +60,8 @@ UNTIL = 60
 """Trials in a row that come to nothing before no more are made."""
 ROUNDS, TRIES = 3, 200
 """Of making room, and requests tried in each."""
-LOOKED_AT = 10_000
-"""Requests that are left of a level times instances up to which each is looked at on each."""
+COUNTING = 0.4
+"""Part of the time left for bounds that counts long prefills may take."""
 RULING = 0.05
 """Part of the time left for that: what is not looked at is asked for."""
 NEAR = 0.98
@@ -84,25 +81,22 @@ class Search:
     best, outcome
         The best plan so far; doing nothing at first.
     bounds
-        Level -> the bound that holds with the levels above as ``best`` has them.
+        Of every level, with the levels above as ``best`` has them.
     """
 
     model: BatchModel
     clock: Clock
     best: Placement = field(init=False)
     outcome: Outcome = field(init=False)
-    bounds: dict[int, float] = field(default_factory=dict)
+    bounds: Bounds = field(init=False)
 
     def __post_init__(self) -> None:
         self.best = Placement.empty(self.model)
         self.outcome = evaluate(self.model, self.best)
-        self.scout, self.grid, self.moving = Scout(self.model), deadline_grid(self.model), Moving(self.model)
+        self.scout, self.moving = Scout(self.model), Moving(self.model)
         self.levels = self.outcome.levels.tolist()
-        self.classes = classes_of(self.model)
-        self.queued, self.running = queued_items(self.model, self.classes), running_items(self.model, self.classes)
-        self.possible, self.fitting = self._possible(), Fitting(self.model, self.scout)
-        self.asked = np.flatnonzero(self.possible)
-        self.full = {level: self._full(level) for level in self.levels}
+        self.bounds = Bounds(self.model, self.scout, self.levels)
+        self.grid, self.asked = self.bounds.grid, np.flatnonzero(self.bounds.possible)
 
     def begin(self, each: float) -> None:
         """Make a first plan (``iegopt.batch.first``), for when there is no time for more."""
@@ -111,7 +105,6 @@ class Search:
 
     def run(self) -> None:
         """Plan, with the prices of what is scarce where something is, bound, and improve."""
-        self.bounds = dict(self.full)
         if self.clock.left <= 0.0:
             return
         even = even_prices(self.model, self.grid)
@@ -119,10 +112,15 @@ class Search:
         small, scarce = self.model.N * self.model.J <= SMALL, None
         if (self.model.queue.planned_prefill >= 0).any():
             self._keep(self.model.queue.planned_prefill, self.model.queue.planned_decode, even, cost)
-        self.offer(packed(self.scout, self.classes, self.queued, self.levels, cost, self.clock), anew=True)
+            if self._complete() and not self.outcome.changed.any():
+                self._settle(even, cost)  # any other plan would move them for nothing
+                return
+        self.offer(
+            packed(self.scout, self.bounds.classes, self.bounds.queued, self.levels, cost, self.clock), anew=True
+        )
         if small:
             whole, self.clock = self.clock, self.clock.slice(LOOKING * self.clock.left)
-            scarce = self._scarcity() if self.classes.size and self.model.N else None
+            scarce = self._scarcity() if self.bounds.classes.size and self.model.N else None
             self.clock = whole
             self._construct(Board(self.model), plain_prices(self.model, self.grid), cost)
             if scarce is not None:
@@ -136,22 +134,28 @@ class Search:
         self._improve(cost, plain_prices(self.model, self.grid))
         if small and not self._complete() and self._by_rules():
             self._improve(cost, plain_prices(self.model, self.grid))
+        if small:
+            self._match(cost)
+            self._count_again()
         self._recreate(cost, even)
         self._settle(even, cost)
 
     def _improve(self, cost: Floats, prices: Prices) -> None:
         """Make room for what is not placed, as long as that places more; then decode faster where that is free."""
         for _ in range(ROUNDS):
-            held = np.flatnonzero((self.best.prefill < 0) & self.possible)
-            if not len(held) or self.clock.left <= 0.0:
+            if self._all_placed() or self.clock.left <= 0.0:
                 break
             board = Board.of(self.model, self.best, self.outcome.objective, self.outcome.work)
-            level = self.model.queue.priority[held]
-            turn = [order_by_density(self.model, held[level == h], cost[held[level == h]]) for h in self.levels]
-            placed = make_room(board, self.scout, np.concatenate(turn).tolist(), prices, self.clock, TRIES)
-            if not placed or not self.offer(board.plan.copy()):
+            if not self._make_room(board, cost, prices) or not self.offer(board.plan.copy()):
                 break
         self._quicken()
+
+    def _make_room(self, board: Board, cost: Floats, prices: Prices) -> int:
+        """Make room for what is not placed, level by level; how many are then."""
+        held = np.flatnonzero((board.plan.prefill < 0) & self.bounds.possible)
+        level = self.model.queue.priority[held]
+        turn = [order_by_density(self.model, held[level == h], cost[held[level == h]]) for h in self.levels]
+        return make_room(board, self.scout, np.concatenate(turn).tolist(), prices, self.clock, TRIES)
 
     def _recreate(self, cost: Floats, prices: Prices) -> None:
         """Plan parts of a small queue's plan anew, always alike."""
@@ -172,12 +176,11 @@ class Search:
                 self.offer(board.plan.copy())
 
     def _complete(self) -> bool:
-        """Whether every level has all that it asks for."""
-        full = np.array([self.full[level] for level in self.levels])
-        return bool((self.outcome.objective >= full - EPSILON * np.maximum(1.0, full)).all())
+        """Whether no level can have more."""
+        return all(self.bounds.reached(at, self.outcome.objective) for at in range(len(self.levels)))
 
     def _all_placed(self) -> bool:
-        return not ((self.best.prefill < 0) & self.possible).any()
+        return not ((self.best.prefill < 0) & self.bounds.possible).any()
 
     def _by_rules(self) -> bool:
         """What today's routers would do with admission, so that none of them does better; whether one did."""
@@ -201,61 +204,84 @@ class Search:
         return self.outcome is not before
 
     def _settle(self, prices: Prices, cost: Floats) -> None:
-        """Put the plan again as the next replan will, so that this one finds first what that one would."""
+        """Put the plan again as the next replan will, so that this one finds first what that one would: where the
+        snapshot says that a request was planned, and where this plan has it."""
+        queue = self.model.queue
+        planned = queue.planned_prefill >= 0
         for _ in range(ROUNDS):
-            if self.clock.left <= 0.0 or not self._keep(self.best.prefill, self.best.decode, prices, cost):
+            if self.clock.left <= 0.0:
+                return
+            prefill, decode = self.best.prefill.copy(), self.best.decode.copy()
+            found = self._keep(prefill, decode, prices, cost)
+            if planned.any():
+                prefill = np.where(planned, queue.planned_prefill, prefill)
+                decode = np.where(planned, queue.planned_decode, decode)
+                found |= self._keep(prefill, decode, prices, cost)
+            if not found:
                 return
 
     def _scarcity(self) -> tuple[Dual, Bound] | None:
         """Dual and bound of the first level that cannot have all it asks for, none where every level can."""
         above: dict[int, float | None] = {}
         for at, level in enumerate(self.levels):
-            if not self.full[level]:
+            if not self.bounds.full[level]:
                 continue
             dual = self._dual(at, above)
             bound = bounded(dual, 0.0, self.clock)
-            if bound.value < SCARCE * self.full[level]:
+            if bound.value < SCARCE * self.bounds.full[level]:
                 return dual, bound
             above[level] = None
         return None
 
     def _bound(self, at: int, scarce: tuple[Dual, Bound] | None) -> None:
         """Bound a level, the levels above it as the best plan has them; plan again where its prices say more."""
-        level = self.levels[at]
-        self._rule_out(at)
-        have = float(self.outcome.objective[at])
-        self.bounds[level] = self.full[level]
-        if have >= self.full[level] - EPSILON * max(1.0, self.full[level]) or self.clock.left <= 0.0:
+        bounds, level = self.bounds, self.levels[at]
+        bounds.rule_out(at, self.best, self.outcome.objective, self.clock.slice(RULING * self.clock.left))
+        if bounds.reached(at, self.outcome.objective) or self.clock.left <= 0.0:
             return
-        dual = self._dual(at, self._above(at))
+        counting = self.clock.slice(COUNTING * self.clock.left)
+        bounds.by_long_prefills(at, self.outcome.objective, counting)
+        if bounds.reached(at, self.outcome.objective) or self.clock.left <= 0.0:
+            return
+        have, full = float(self.outcome.objective[at]), bounds.full[level]
+        dual = self._dual(at, bounds.above(at, self.outcome.objective))
         start = None
         if scarce is not None:
             start = np.ones(dual.size)
             start[: len(dual.scale)] = scarce[1].prices[: len(dual.scale)]
         bound = bounded(dual, have, self.clock, start=start)
-        self.bounds[level] = min(bound.value, self.full[level])
-        if have >= NEAR * self.full[level]:
-            return
-        if self.model.N * self.model.J > SMALL:
+        bounds.lower(level, bound.value, DUAL)
+        if have >= NEAR * full or self.model.N * self.model.J > SMALL:
             return
         for part in PARTS if scarce is None else ():
-            if bound.value < SCARCE * self.full[level] or self.clock.left <= 0.0:
+            if bound.value < SCARCE * full or self.clock.left <= 0.0:
                 break
-            dual = self._dual(at, self._above(at), part)
+            dual = self._dual(at, bounds.above(at, self.outcome.objective), part)
             bound = bounded(dual, 0.0, self.clock)
         if self.clock.left > 0.0 and (scarce is None or dual.level != scarce[0].level):
             self._priced(dual, bound)
 
-    def _rule_out(self, at: int) -> None:
-        """Ask no more for what is left of a small level and fits nowhere beside what stays."""
-        queue, level = self.model.queue, self.levels[at]
-        held = np.flatnonzero((queue.priority == level) & (self.best.prefill < 0) & self.possible)
-        if not len(held) or len(held) * self.model.J > LOOKED_AT:
-            return
-        stays = pinned(self.model, level, [h for h, kept in self._above(at).items() if kept is None])
-        clock = self.clock.slice(RULING * self.clock.left)
-        self.possible[held[~self.fitting.some(held, stays, clock)]] = False
-        self.full[level] = self._full(level)
+    def _count_again(self) -> None:
+        """Bound by long prefills what falls short, now that the levels above have more than when it was bounded."""
+        for at in range(len(self.levels)):
+            if not self.bounds.reached(at, self.outcome.objective) and self.clock.left > 0.0:
+                counting = self.clock.slice(COUNTING * self.clock.left)
+                self.bounds.by_long_prefills(at, self.outcome.objective, counting)
+
+    def _match(self, cost: Floats) -> None:
+        """Plan with those first that need most of an instance, where a level may have more of its long prefills."""
+        for at, level in enumerate(self.levels):
+            sets = self.bounds.sets.get(level)
+            if sets is None or self.bounds.reached(at, self.outcome.objective) or self.clock.left <= 0.0:
+                continue
+            board, plain = Board(self.model), plain_prices(self.model, self.grid)
+            room = Room(board, self.scout, plain, self.clock)
+            for i, j in matched(self.model, sets).items():
+                room.make_on(i, j)
+            self._fill(board, plain, cost)
+            self._make_room(board, cost, plain)
+            if self.offer(board.plan.copy(), anew=True):
+                self._quicken()
 
     def offer(self, plan: Placement, *, anew: bool = False) -> bool:
         """Take a plan if it is better; one that is made anew and moves many only if it is much better."""
@@ -267,14 +293,18 @@ class Search:
         return True
 
     def _construct(self, board: Board, prices: Prices, cost: Floats) -> None:
-        """Fill a board level by level, and offer what comes of it."""
+        """Fill a board, and offer what comes of it."""
         anew = not (board.plan.prefill >= 0).any()
+        self._fill(board, prices, cost)
+        self.offer(board.plan.copy(), anew=anew)
+
+    def _fill(self, board: Board, prices: Prices, cost: Floats) -> None:
+        """Fill a board level by level."""
         set_paces(board, prices)
         for level in self.levels:
             requests = np.flatnonzero((self.model.queue.priority == level) & (board.plan.prefill < 0))
             turn = order_by_density(self.model, requests, cost[requests])
             fill(board, self.scout, turn.tolist(), prices, self.clock)
-        self.offer(board.plan.copy(), anew=anew)
 
     def _priced(self, dual: Dual, bound: Bound) -> None:
         board = Board(self.model)
@@ -286,30 +316,7 @@ class Search:
         cost[self.asked] = least
         self._construct(board, prices, cost)
 
-    def _above(self, at: int) -> dict[int, float | None]:
-        """What the levels above one have; ``None``: all."""
-        above: dict[int, float | None] = {}
-        for h, kept in zip(self.levels[:at], self.outcome.objective.tolist(), strict=False):
-            above[h] = None if kept >= self.full[h] - EPSILON * max(1.0, self.full[h]) else kept
-        return above
-
     def _dual(self, at: int, above: dict[int, float | None], part: float = 1.0) -> Dual:
         """The dual of a level."""
-        model, level = self.model, self.levels[at]
-        self.asked = rows = np.flatnonzero((model.queue.priority <= level) & self.possible)
-        items = Items.joined([self.queued.take(rows), self.running])
-        stays = pinned(model, level, [h for h, kept in above.items() if kept is None])
-        free = np.minimum(self.classes.most_share, most_beside(model, self.classes, stays))
-        return Dual(model, self.classes, items, self.grid, level, above, GROUPS, part, free)
-
-    def _possible(self) -> npt.NDArray[np.bool_]:
-        """(N,) which requests the relaxation can place at all."""
-        if not self.classes.size or not self.model.N:
-            return np.zeros(self.model.N, dtype=bool)
-        dual = Dual(self.model, self.classes, self.queued, self.grid, max(self.levels), {})
-        return np.isfinite(dual.at(np.zeros(dual.size)).least)
-
-    def _full(self, level: int) -> float:
-        """All that a level could be worth."""
-        mine = (self.model.queue.priority == level) & self.possible
-        return float(self.model.queue.weight[mine].sum())
+        self.asked = np.flatnonzero(self.bounds.asked(at))
+        return self.bounds.dual(at, above, part)

@@ -48,8 +48,7 @@ class Moving:
     def free(self, level: int) -> Floats:
         """(J,) share of its time that an instance has for prefills where all leaves that may for a level's request."""
         if level not in self._free:
-            running = self.model.running
-            self._free[level] = free_beside(self.model, ~self._may(level) | running.is_prefill)
+            self._free[level] = free_beside(self.model, ~self.may(level))
         return self._free[level]
 
     def cleared(self, board: Board, j: int, level: int, *, spread: bool = False) -> None:
@@ -60,7 +59,7 @@ class Moving:
         spread
             As for ``moved``.
         """
-        may = self._may(level)
+        may = self.may(level)
         for r in self.there.get(j, ()):
             if board.plan.action[r] == KEEP and may[r]:
                 self.moved(board, r, j, spread=spread)
@@ -68,9 +67,10 @@ class Moving:
         if np.isfinite(board.tau[j]) and slowest > board.plan.pace[j]:
             board.repace(j, slowest)
 
-    def _may(self, level: int) -> Bools:
-        """(R,) what may move for it: levels above would lose by it."""
-        return np.asarray((self.model.running.priority >= level) & self.model.policy.migration)
+    def may(self, level: int) -> Bools:
+        """(R,) what may move for a level's request: levels above would lose by it."""
+        running = self.model.running
+        return np.asarray((running.priority >= level) & ~running.is_prefill & self.model.policy.migration)
 
     def moved(self, board: Board, r: int, j: int, *, spread: bool = False) -> bool:
         """Move a running decode from ``j`` to one of its family that decodes, has time, and of these does most other

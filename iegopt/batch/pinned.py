@@ -1,8 +1,9 @@
-"""Running stages that no plan may touch while the levels above lose nothing, and what they leave of their instances."""
+"""Running stages that no plan may touch while the levels above keep what they have, and what they leave of their
+instances."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Mapping
 
 import numpy as np
 import numpy.typing as npt
@@ -16,34 +17,42 @@ __all__ = ["free_beside", "most_beside", "pinned"]
 Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
 
-NOTHING = 1e-9
-"""A loss up to which a level counts as having lost nothing."""
 
+def pinned(model: BatchModel, head: int, spare: Mapping[int, float]) -> Bools:
+    """(R,) which running stages stay where they are in every plan that places nothing above priority ``head``: those
+    that may be neither preempted nor moved, or only at a greater loss than their level can have.
 
-def pinned(model: BatchModel, level: int, whole: Collection[int]) -> Bools:
-    """(R,) which running stages stay where they are in every plan of ``level`` that costs the levels ``whole`` nothing:
-    those that may be neither preempted nor moved, or only at a loss of such a level."""
+    Parameters
+    ----------
+    spare
+        Priority -> the most that it may lose; any other level may lose all.
+    """
     running, policy = model.running, model.policy
     config = policy.preemption_config
-    loses_nothing = np.isin(running.priority, list(whole))
-    first = int(model.queue.priority.min(initial=level))
+    most = np.array([spare.get(h, np.inf) for h in running.priority.tolist()])
     may_go = config.enabled & (running.preempted < config.max_preempt_per_request)
-    may_go &= running.priority - config.min_priority_gap >= first
-    may_go &= ~loses_nothing | (preemption_costs(model).loss <= NOTHING)
+    may_go &= running.priority - config.min_priority_gap >= head
+    may_go &= preemption_costs(model).loss <= most
     at = model.instances
     others = ~np.eye(model.J, dtype=bool)
     latency = at.latency.min(axis=1, initial=np.inf, where=others)[running.instance]
     rate = at.seconds_per_byte.min(axis=1, initial=np.inf, where=others)[running.instance]
     reach = np.isfinite(latency) & np.isfinite(rate)
     way = np.where(reach, latency, 0.0) + running.wire_now * np.where(reach, rate, 0.0)
-    free = ~loses_nothing | (running.weight * policy.second_value * way <= NOTHING)
-    may_move = policy.migration & ~running.is_prefill & reach & free
+    may_move = policy.migration & ~running.is_prefill & reach
+    may_move &= running.weight * policy.second_value * way <= most
     return np.asarray(~(may_go | may_move))
 
 
-def free_beside(model: BatchModel, stays: Bools) -> Floats:
+def free_beside(model: BatchModel, stays: Bools, *, decode: int | None = None) -> Floats:
     """(J,) share of its time that an instance has for prefills beside running stages (R,) that stay, which decode as
-    slowly as they may."""
+    slowly as they may.
+
+    Parameters
+    ----------
+    decode
+        A request that decodes there too: −∞ where it cannot.
+    """
     running, at, J = model.running, model.instances, model.J
     r = np.flatnonzero(stays & (running.sequences > 0))
     where = running.decode[r]
@@ -52,8 +61,16 @@ def free_beside(model: BatchModel, stays: Bools) -> Floats:
     read = np.bincount(where, running.step_read[r, kind], J) + model.kinds.base_read[at.kind]
     tightest = np.full(J, np.inf)
     np.minimum.at(tightest, where, running.itl[r])
+    able = np.ones(J, dtype=bool)
+    if decode is not None:
+        queue = model.queue
+        able = at.open & at.decodes & model.prefill.runs[decode, at.kind] & (queue.output[decode] > 0)
+        compute = compute + np.where(able, queue.step_compute[decode, at.kind], 0.0)
+        read = read + np.where(able, queue.step_read[decode, at.kind], 0.0)
+        tightest = np.minimum(tightest, queue.itl[decode])
     rung = np.maximum(0, np.searchsorted(model.paces, tightest * (1.0 + ROUNDING) + ROUNDING, side="right") - 1)
-    return np.asarray(1.0 - at.other - np.where(busy, np.maximum(compute, read) / model.paces[rung], 0.0))
+    share = np.where(busy | (decode is not None), np.maximum(compute, read) / model.paces[rung], 0.0)
+    return np.asarray(np.where(able, 1.0 - at.other - share, -np.inf))
 
 
 def most_beside(model: BatchModel, classes: Classes, stays: Bools) -> Floats:

@@ -17,6 +17,7 @@ from typing import Self
 from iegopt import library
 from iegopt.batch import api as batch
 from iegopt.batch.arguments import check_milliseconds, check_type
+from iegopt.batch.tail import Tail
 from iegopt.batch_plans import BatchPlan
 from iegopt.errors import InputError, InternalError
 from iegopt.explain import explain
@@ -73,6 +74,7 @@ class Planner(Questions):
         self._cluster = CompiledCluster(cluster)
         self._tokenizer = tokenizer
         self._replanned: BatchPlan | None = None
+        self._tail = Tail()
         self._in_time = InTime()
         self._in_time.prepare(self._cluster)
         self._known: tuple[CompiledCluster, tuple[Links, WidestPrecision]] | None = None
@@ -285,7 +287,9 @@ class Planner(Questions):
         InputError
             The snapshot does not fit the cluster, or is older than the one before.
         """
-        answer = batch.replan(snapshot, self._cluster, policy, deadline_ms=deadline_ms, previous=self._replanned)
+        answer = batch.replan(
+            snapshot, self._cluster, policy, deadline_ms=deadline_ms, previous=self._replanned, tail=self._tail
+        )
         self._replanned = answer
         return answer
 

@@ -7,6 +7,7 @@ import pytest
 
 from iegopt.batch.bound import Bound
 from iegopt.batch.bound_rows import classes_of, queued_items
+from iegopt.batch.bounds import Bounds
 from iegopt.batch.brute import TooLargeError, brute_force
 from iegopt.batch.cutting import bounded
 from iegopt.batch.dual import Dual
@@ -30,9 +31,13 @@ def test_bounds_hold(seed: int) -> None:
     except TooLargeError:
         pytest.skip("too large for brute force")
     search = Search(model, Clock(60.0))
+    long = Bounds(model, search.scout, search.levels)
+    for at, level in enumerate(search.levels):
+        long.by_long_prefills(at, np.array(best), Clock(60.0))
+        assert best[at] <= long.value[level] + EPSILON * max(1.0, abs(best[at]))
     search.run()
     for level, mine, theirs in zip(search.levels, search.outcome.objective.tolist(), best, strict=True):
-        assert theirs <= search.bounds[level] + EPSILON * max(1.0, abs(theirs))
+        assert theirs <= search.bounds.value[level] + EPSILON * max(1.0, abs(theirs))
         assert mine <= theirs + EPSILON
         if mine < theirs - EPSILON:
             break  # the levels below are then free to differ
@@ -60,7 +65,7 @@ def test_what_runs_above_stays_and_takes_its_time(priority: int, bound: float) -
     search = Search(build([instance(0), instance(1, utilization=0.5)], [tight], [runs]), Clock(60.0))
     search.run()
     assert STEP_BASE / 0.05 > 0.25
-    assert search.bounds[1] == pytest.approx(bound)
+    assert search.bounds.value[1] == pytest.approx(bound)
 
 
 def test_cuts_see_where_nothing_is_scarce() -> None:
@@ -75,4 +80,4 @@ def test_no_bound_is_below_the_plan_where_instances_are_full(seed: int) -> None:
     search = Search(random_case(seed).model, Clock(60.0))
     search.run()
     for level, mine in zip(search.levels, search.outcome.objective.tolist(), strict=True):
-        assert mine <= search.bounds[level] + EPSILON
+        assert mine <= search.bounds.value[level] + EPSILON

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from iegopt.batch.api import replan
 from iegopt.batch.board import Board
 from iegopt.batch.construct import cost_at, even_prices
 from iegopt.batch.first import FirstPlan, first_plan
@@ -82,6 +83,24 @@ def test_the_tail_is_as_long_as_of_late() -> None:
     for _ in range(20):
         tail.learn(model, 50, 0.1 * usual)
     assert 0.1 * usual < tail.seconds(model, 50) < 0.13 * usual
+
+
+def test_a_replan_depends_on_none_before_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[Tail] = []
+
+    def fresh() -> Tail:
+        made.append(Tail())
+        return made[-1]
+
+    monkeypatch.setattr("iegopt.batch.api.Tail", fresh)
+    case = random_case(0, "tiny")
+    for _ in range(2):
+        replan(case.snapshot, case.cluster, case.policy, deadline_ms=0.0)
+    assert len(made) == 2
+    own = Tail()
+    replan(case.snapshot, case.cluster, case.policy, deadline_ms=0.0, tail=own)
+    assert len(made) == 2
+    assert own.each != Tail().each
 
 
 def test_the_search_never_loses_its_first_plan() -> None:

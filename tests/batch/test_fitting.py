@@ -73,5 +73,5 @@ def test_a_bound_asks_for_nothing_that_fits_nowhere() -> None:
     search = Search(model, Clock(10.0, time.perf_counter()))
     assert not Board(model).place(0, 0, 0, len(model.paces) - 1)
     search.run()
-    assert search.bounds == pytest.approx(dict.fromkeys(search.bounds, 1.0))
+    assert search.bounds.value == pytest.approx(dict.fromkeys(search.bounds.value, 1.0))
     assert search.outcome.objective.tolist() == pytest.approx([1.0])

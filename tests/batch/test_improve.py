@@ -7,7 +7,7 @@ from iegopt.batch.construct import plain_prices
 from iegopt.batch.improve import hasten, make_room
 from iegopt.batch.levels import Search
 from iegopt.batch.model import BatchModel
-from iegopt.batch.placement import KEEP, MIGRATE
+from iegopt.batch.placement import KEEP, MIGRATE, PREEMPT
 from iegopt.batch.scout import Scout
 from iegopt.solvers.clock import Clock
 
@@ -98,3 +98,14 @@ def test_an_instance_is_cleared_from_which_none_of_its_own_priority_must_move() 
     assert make_room(board, scout, [0], plain_prices(model, board.grid), Clock(60.0), 10) == 1
     assert board.plan.prefill.tolist() == [1]
     assert board.plan.action.tolist() == [KEEP, MIGRATE]
+
+
+def test_more_than_a_few_that_run_are_put_aside_for_one_that_needs_their_instance() -> None:
+    running = [decodes(f"r{n}", "i0", 500, 100, priority=2, sla={"itl": 0.05}) for n in range(6)]
+    fast = decodes("fast", "i1", 500, 100, sla={"itl": 0.05})
+    tight = queued("tight", 4000, 100, sla={"ttft": 1.02 * prefill_seconds(4000), "itl": 0.05})
+    model = build([instance(0), instance(1, utilization=0.4)], [tight], [*running, fast], policy={"migration": False})
+    board, scout = Board(model), Scout(model)
+    assert make_room(board, scout, [0], plain_prices(model, board.grid), Clock(60.0), 10) == 1
+    assert (board.plan.prefill.tolist(), board.plan.decode.tolist()) == ([0], [1])
+    assert board.plan.action.tolist() == [PREEMPT] * 6 + [KEEP]
