@@ -6,6 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from iegopt.batch.bound_rows import Items, classes_of, queued_items, running_items
+from iegopt.batch.cutting import bounded
 from iegopt.batch.dual import Dual
 from iegopt.batch.fitting import Fitting
 from iegopt.batch.grid import deadline_grid
@@ -55,6 +56,9 @@ class Bounds:
         self.full = {level: self._full(level) for level in levels}
         self.value, self.proof = dict(self.full), dict.fromkeys(levels, DUAL)
         self.sets: dict[int, LongSets] = {}
+        self._at_first = self.possible.copy()
+        # What levels above had at most when one was bounded.
+        self._had = {level: np.full(at, -np.inf) for at, level in enumerate(levels)}
 
     def lower(self, level: int, value: float, proof: str) -> None:
         """Take a bound where it is below the one there is."""
@@ -88,6 +92,7 @@ class Bounds:
     def rule_out(self, at: int, plan: Placement, have: Floats, clock: Clock) -> None:
         """Ask no more for what a plan leaves of a small level and fits nowhere beside what stays."""
         level = self.levels[at]
+        self._learn(at, have)
         held = np.flatnonzero((self.model.queue.priority == level) & (plan.prefill < 0) & self.possible)
         if len(held) and len(held) * self.model.J <= LOOKED_AT:
             stays = pinned(self.model, self._head(), self._spare(self.above(at, have)))
@@ -97,18 +102,44 @@ class Bounds:
 
     def by_long_prefills(self, at: int, have: Floats, clock: Clock) -> None:
         """Bound a small level by how many of its long prefills, and those above, the instances can take."""
-        model, above, rows = self.model, self.above(at, have), np.flatnonzero(self.asked(at))
-        if not len(rows) or len(rows) * model.J > LOOKED_AT:
+        self._learn(at, have)
+        model, above, heads = self.model, self.above(at, have), np.flatnonzero(self.asked(at))
+        if not len(heads) or len(heads) * model.J > LOOKED_AT:
             return
         spare = self._spare(above)
-        sets = long_sets(
-            model, self._fitting, rows, np.flatnonzero(self.possible), lambda head: pinned(model, head, spare), clock
-        )
+        # A level that has all may still lack what no comparison counts.
+        least = np.array([EPSILON * max(1.0, self.full[h]) for h in model.queue.priority[heads].tolist()])
+        rows = heads[model.queue.weight[heads] > least]
+        sets = long_sets(model, self._fitting, rows, heads, lambda head: pinned(model, head, spare), clock)
         if sets is not None:
             self.sets[self.levels[at]] = sets
             self.lower(
                 self.levels[at], long_bound(model, sets, self.possible, self.levels[at], above, clock), LONG_PREFILLS
             )
+
+    def uphold(self, plan: Placement, have: Floats, clock: Clock) -> None:
+        """Bound anew, as far as there is time, what was bounded when a level above had more than a plan has: one above
+        that has more now may have taken it."""
+        for at, level in enumerate(self.levels):
+            had = self._had[level]
+            if (have[:at] >= had - EPSILON * np.maximum(1.0, np.abs(had))).all():
+                continue
+            mine = self.model.queue.priority == level
+            self.possible[mine] = self._at_first[mine]
+            had[:] = -np.inf
+            self.full[level] = self._full(level)
+            self.rule_out(at, plan, have, clock)
+            if not self.reached(at, have):
+                self.by_long_prefills(at, have, clock)
+            if not self.reached(at, have) and clock.left > 0.0:
+                self.lower(level, bounded(self.dual(at, self.above(at, have)), float(have[at]), clock).value, DUAL)
+
+    def _learn(self, at: int, have: Floats) -> None:
+        """A level is bounded while those above have so much; what these ask for was found out with what they learnt."""
+        had = self._had[self.levels[at]]
+        np.maximum(had, have[:at], out=had)
+        for n, level in enumerate(self.levels[:at]):
+            np.maximum(had[:n], self._had[level], out=had[:n])
 
     def _spare(self, above: dict[int, float | None]) -> dict[int, float]:
         """What levels above may lose: all they ask for, less what they keep, and what no comparison counts."""

@@ -45,8 +45,10 @@ class Fitting:
     def by(self, i: int) -> float:
         """The latest end of a prefill: of a request with an end, what its tokens leave at the fastest pace."""
         queue = self.model.plain
-        late = queue["e2e"][i] - queue["output"][i] * float(self.model.paces[0])
-        return float(min(queue["prefill_by"][i], late) * EASE + ROUNDING)
+        # Rounding is allowed the whole of a limit, of which the tokens may take nearly all.
+        end = queue["e2e"][i] + (EASE - 1.0) * max(1.0, abs(queue["e2e"][i]))
+        late = end - queue["output"][i] * float(self.model.paces[0])
+        return float(min(queue["prefill_by"][i] * EASE + ROUNDING, late))
 
     def least_together(self, i: int) -> Floats:
         """(J,) the least seconds of a prefill beside others of a plan, which may leave it what they share; ∞ where it

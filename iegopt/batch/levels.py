@@ -112,7 +112,7 @@ class Search:
         small, scarce = self.model.N * self.model.J <= SMALL, None
         if (self.model.queue.planned_prefill >= 0).any():
             self._keep(self.model.queue.planned_prefill, self.model.queue.planned_decode, even, cost)
-            if self._complete() and not self.outcome.changed.any():
+            if self._complete() and not self._moves_or_adds():
                 self._settle(even, cost)  # any other plan would move them for nothing
                 return
         self.offer(
@@ -139,6 +139,7 @@ class Search:
             self._count_again()
         self._recreate(cost, even)
         self._settle(even, cost)
+        self.bounds.uphold(self.best, self.outcome.objective, self.clock)
 
     def _improve(self, cost: Floats, prices: Prices) -> None:
         """Make room for what is not placed, as long as that places more; then decode faster where that is free."""
@@ -179,6 +180,12 @@ class Search:
         """Whether no level can have more."""
         return all(self.bounds.reached(at, self.outcome.objective) for at in range(len(self.levels)))
 
+    def _moves_or_adds(self) -> bool:
+        """Whether the best plan has any request elsewhere than the plan before, or for the first time."""
+        queue = self.model.queue
+        new = (self.best.prefill >= 0) & (queue.planned_prefill < 0)
+        return bool((self.outcome.changed | new).any())
+
     def _all_placed(self) -> bool:
         return not ((self.best.prefill < 0) & self.bounds.possible).any()
 
@@ -213,7 +220,7 @@ class Search:
                 return
             prefill, decode = self.best.prefill.copy(), self.best.decode.copy()
             found = self._keep(prefill, decode, prices, cost)
-            if planned.any():
+            if planned.any() and self.clock.left > 0.0:
                 prefill = np.where(planned, queue.planned_prefill, prefill)
                 decode = np.where(planned, queue.planned_decode, decode)
                 found |= self._keep(prefill, decode, prices, cost)
@@ -277,7 +284,8 @@ class Search:
             board, plain = Board(self.model), plain_prices(self.model, self.grid)
             room = Room(board, self.scout, plain, self.clock)
             for i, j in matched(self.model, sets).items():
-                room.make_on(i, j)
+                if self.clock.left > 0.0:
+                    room.make_on(i, j)
             self._fill(board, plain, cost)
             self._make_room(board, cost, plain)
             if self.offer(board.plan.copy(), anew=True):

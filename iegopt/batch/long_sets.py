@@ -11,7 +11,7 @@ for its decode or for its prefill.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from math import inf
 
@@ -33,8 +33,9 @@ LONG = 0.3
 """Part of the time until its deadline that a long prefill takes wherever it can run."""
 WHOLE = 0.5
 """Part of it that two on one instance cannot both take."""
-MOST, SETS = (24, 12, 6), 1_500
-"""Long prefills looked at, those that take the largest part; fewer where they make more sets than that."""
+MOST, SETS, LISTED = (24, 12, 6), 1_500, 10_000
+"""Long prefills looked at, those that take the largest part; fewer where they make more sets than that, or these are
+listed more often, once for each lot of instances that takes other ones."""
 
 Family = tuple[tuple[int, ...], ...]
 
@@ -73,19 +74,22 @@ class _Room:
 
 
 def long_sets(
-    model: BatchModel, fitting: Fitting, rows: Ints, possible: Ints, stays: Callable[[int], Bools], clock: Clock
+    model: BatchModel, fitting: Fitting, rows: Ints, heads: Ints, stays: Callable[[int], Bools], clock: Clock
 ) -> LongSets | None:
     """The sets of the long ones among ``rows``; ``None`` where they are too many, or time is up.
 
     Parameters
     ----------
-    rows, possible
-        Requests of a level and above, and all that a plan may place.
+    rows, heads
+        Requests of a level and above, and all of these priorities that a plan may place.
     stays
         Of a priority: running stages (R,) that stay where nothing above it is placed.
     """
-    rooms = list(_rooms(model, fitting, possible, stays))
-    work = np.array([fitting.least_together(i) for i in rows.tolist()]).reshape(len(rows), model.J)
+    least = _least(fitting, heads, clock)
+    rooms = _rooms(model, fitting, least, stays, clock)
+    if clock.left <= 0.0:
+        return None
+    work = np.array([least[i] for i in rows.tolist()]).reshape(len(rows), model.J)
     by = np.array([fitting.by(i) for i in rows.tolist()])
     most = np.maximum.reduce([room.free for room in rooms]) * np.maximum(by, 0.0)[:, None]
     part = np.divide(work, most, out=np.full_like(work, inf), where=most > 0.0).min(axis=1, initial=inf)
@@ -99,29 +103,45 @@ def long_sets(
         takes = sets.all(clock)
         if clock.left <= 0.0:
             return None
-        if takes is not None:
+        families = None if takes is None else _families(takes, model.J)
+        if takes is not None and families is not None:
             nowhere = np.zeros(model.J, dtype=bool)
             alone = np.array([takes.get((n,), nowhere) for n in range(len(kept))]).reshape(len(kept), model.J)
-            return LongSets(rows[kept], never, alone, part[kept] > WHOLE, _families(takes, model.J))
+            return LongSets(rows[kept], never, alone, part[kept] > WHOLE, families)
     return None
 
 
+def _least(fitting: Fitting, rows: Ints, clock: Clock) -> dict[int, Floats]:
+    """What each of ``rows`` takes at least (J,), as far as there is time."""
+    return {i: fitting.least_together(i) for i in rows.tolist() if clock.left > 0.0}
+
+
 def _rooms(
-    model: BatchModel, fitting: Fitting, possible: Ints, stays: Callable[[int], Bools]
-) -> Iterator[_Room]:  # fmt: skip
-    """The rooms under every head."""
-    priority, running, nothing = model.queue.priority[possible], model.running, np.zeros(model.J)
-    heads = np.unique(priority).tolist()
-    for head in heads:
+    model: BatchModel, fitting: Fitting, least: Mapping[int, Floats], stays: Callable[[int], Bools], clock: Clock
+) -> list[_Room]:
+    """The rooms under every head, of which each takes ``least``; fewer where time is up."""
+    running, nothing = model.running, np.zeros(model.J)
+    found: list[_Room] = []
+    mine: dict[int, list[int]] = {}
+    for i in least:
+        mine.setdefault(int(model.queue.priority[i]), []).append(i)
+    for head in sorted(mine):
         # What prefills elsewhere than it decodes may go in favour of a request there.
-        kept = np.where(running.instance == running.decode, stays(head), stays(heads[0]))
+        kept = np.where(running.instance == running.decode, stays(head), stays(min(mine)))
         free = np.maximum(0.0, free_beside(model, kept))
-        yield _Room(head, False, free, nothing, inf)
-        mine = possible[priority == head].tolist()
-        beside = np.maximum.reduce([free_beside(model, kept, decode=i) for i in mine])
-        yield _Room(head, True, np.minimum(free, np.maximum(0.0, beside)), nothing, inf)
-        least = np.minimum.reduce([fitting.least_together(i) for i in mine])
-        yield _Room(head, True, free, least, max(fitting.by(i) for i in mine))
+        beside = np.zeros(model.J)
+        for i in mine[head]:
+            if clock.left <= 0.0:
+                return found
+            beside = np.maximum(beside, free_beside(model, kept, decode=i))
+        found += [
+            _Room(head, False, free, nothing, inf),
+            _Room(head, True, np.minimum(free, beside), nothing, inf),
+            _Room(
+                head, True, free, np.minimum.reduce([least[i] for i in mine[head]]), max(map(fitting.by, mine[head]))
+            ),
+        ]
+    return found
 
 
 class _Sets:
@@ -174,8 +194,8 @@ class _Sets:
         return fits
 
 
-def _families(takes: dict[tuple[int, ...], Bools], J: int) -> dict[Family, int]:
-    """Of every instance the sets that no other that it takes includes."""
+def _families(takes: dict[tuple[int, ...], Bools], J: int) -> dict[Family, int] | None:
+    """Of every instance the sets that no other that it takes includes; ``None`` where these are too many."""
     largest = {members: there.copy() for members, there in takes.items()}
     for members, there in takes.items():
         for n in members:
@@ -184,9 +204,13 @@ def _families(takes: dict[tuple[int, ...], Bools], J: int) -> dict[Family, int]:
                 largest[smaller] &= ~there
     names = sorted(largest)
     rows = np.array([largest[name] for name in names]).reshape(len(names), J)
-    found: dict[Family, int] = {}
-    for j in range(J):
-        family = tuple(names[n] for n in np.flatnonzero(rows[:, j]).tolist())
-        if family:
-            found[family] = found.get(family, 0) + 1
-    return found
+    there = rows[:, rows.any(axis=0)]
+    if not there.size:
+        return {}
+    columns, count = np.unique(there, axis=1, return_counts=True)
+    if columns.sum() > LISTED:
+        return None
+    return {
+        tuple(names[n] for n in np.flatnonzero(column).tolist()): int(many)
+        for column, many in zip(columns.T, count, strict=True)
+    }

@@ -52,6 +52,8 @@ class Room:
         """Place request ``i`` where what gives way costs less than it brings."""
         for j in self._instances(i):
             for leave in (self._running, self._queued):
+                if self.clock.left <= 0.0:
+                    return False
                 self.board.begin()
                 before = self.board.worth.copy()
                 if leave(i, j) and worth_more(self.board.worth, before):
@@ -77,7 +79,9 @@ class Room:
         # What moves crowds together first, so that the others stay whole; where that comes to nothing, it spreads.
         ways = (False,) if before or not self.model.policy.migration else (False, True)
         turn = [(j, spread) for spread in ways for j in places]
-        return any(self._clearings > 0 and self._cleared(i, j, before, spread) for j, spread in turn)
+        return any(
+            self._clearings > 0 and self.clock.left > 0.0 and self._cleared(i, j, before, spread) for j, spread in turn
+        )
 
     def _cleared(self, i: int, j: int, before: tuple[int, ...], spread: bool) -> bool:
         """What is placed on ``j``, and what runs there and may move, goes; the request takes the best place there is

@@ -8,10 +8,12 @@ import numpy as np
 import pytest
 
 from iegopt.batch.bounds import LONG_PREFILLS, Bounds
+from iegopt.batch.fitting import Fitting
 from iegopt.batch.levels import Search
 from iegopt.batch.long_sets import LongSets
 from iegopt.batch.matching import matched
 from iegopt.batch.model import BatchModel
+from iegopt.batch.placement import Placement
 from iegopt.batch.scout import Scout
 from iegopt.solvers.clock import Clock
 
@@ -52,6 +54,33 @@ def test_what_levels_above_have_takes_its_instance() -> None:
     easy = queued("easy", 100, 1, utility={"weight": 4.0})
     assert bound(build([instance(0)], [*queue, easy]), 1, 4.0) == pytest.approx(3.0)
     assert bound(build([instance(0)], [*queue, easy]), 1, 5.0) == pytest.approx(1.5)
+
+
+def test_a_bound_holds_for_what_levels_above_have_in_the_end() -> None:
+    queue = [long("first", 0.9, 2.0), long("second", 0.9, 3.0, priority=1), long("third", 0.9, 1.0, priority=2)]
+    model = build([instance(0)], queue)
+    bounds = Bounds(model, Scout(model), [0, 1, 2])
+    bounds.by_long_prefills(2, np.array([0.0, 3.0, 0.0]), Clock(60.0))
+    assert bounds.value[2] == pytest.approx(0.0, abs=1e-6)
+    for seconds in (60.0, 0.0):
+        bounds.uphold(Placement.empty(model), np.array([0.0, 3.0, 0.0]), Clock(seconds))
+        assert bounds.value[2] == pytest.approx(0.0, abs=1e-6)
+    bounds.uphold(Placement.empty(model), np.array([0.0, 0.0, 0.0]), Clock(60.0))
+    assert bounds.value[2] == pytest.approx(1.0)
+
+
+def test_what_no_comparison_counts_takes_no_instance() -> None:
+    queue = [queued("easy", 100, 1, utility={"weight": 2.0}), long("none", 0.9, 1e-12), long("b", 0.9, 3.0, priority=1)]
+    assert bound(build([instance(0)], queue), 1, 2.0) == pytest.approx(3.0)
+
+
+def test_no_more_is_looked_at_than_there_is_time_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[int] = []
+    monkeypatch.setattr(Fitting, "least_together", lambda self, i: seen.append(i) or np.ones(self.model.J))
+    model = build([instance(0)], [long(f"r{n}", 0.9, 1.0) for n in range(5)])
+    bounds = Bounds(model, Scout(model), [0])
+    bounds.by_long_prefills(0, np.array([0.0]), Clock(0.0))
+    assert (seen, bounds.value[0]) == ([], 5.0)
 
 
 # In favour of a request of priority 1 only what has 2 goes; one of priority 0 takes time where 1 goes for it.
