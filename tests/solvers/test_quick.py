@@ -128,10 +128,11 @@ def test_no_quick_plan_is_begun_where_it_takes_longer_than_is_left(monkeypatch: 
     slow = Slowness()
     monkeypatch.setattr(quick, "_own_slowness", slow)
     monkeypatch.setattr(quick, "slowness", Slowness())
+    monkeypatch.setattr(quick, "_NEEDS", 1.0)  # so that any machine is quicker
     for _ in range(5):
         slow.learn(1.0, 1e-6)
     problem = generate("chain", 20, 64, "slack", 1)
-    tried = next(tries for tries in range(100) if quick_plan(problem, Clock(1e-3)) is not None)
+    tried = next(tries for tries in range(100) if quick_plan(problem, Clock(3.0)) is not None)
     assert tried > 0  # and is tried again as that is forgotten
 
 
