@@ -24,7 +24,9 @@ from iegopt.spec.explain_error import validate
 
 __all__ = ["restored", "written"]
 
-_VERSION = 1
+_VERSION = 2
+_READABLE = (1, 2)
+"""In version 1 a pool expected nobody (``Pool.expected``)."""
 _ELSEWHERE = {Core: ("policy", "cards"), RequestRun: ("template",)}
 """Fields that the document does not hold."""
 
@@ -44,10 +46,12 @@ def restored(policy: ControlPolicy, cards: Cards, document: dict[str, Any]) -> C
         Where it was written by another version, or is damaged.
     """
     version = document.get("version") if isinstance(document, dict) else None
-    if version != _VERSION:
+    if version not in _READABLE:
         raise InputError(f"a snapshot of version {version}: expected {_VERSION}")
     core = Core(policy, cards)
     try:
+        if version == 1:
+            document = document | {"pool": {"expected": {}} | document["pool"]}
         for name, form in _fields_of(Core).items():
             setattr(core, name, form.read(document[name]))
         for run in core.runs.values():

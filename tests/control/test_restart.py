@@ -197,7 +197,7 @@ def test_time_never_runs_backwards() -> None:
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (lambda saved: saved.update(version=0), "a snapshot of version 0: expected 1"),
+        (lambda saved: saved.update(version=0), "a snapshot of version 0: expected 2"),
         (lambda saved: saved["runs"]["r"].pop("stages"), "a snapshot that is damaged: KeyError: 'stages'"),
         (lambda saved: saved["runs"]["r"]["stages"]["decode"].update(state="LOST"), "damaged: ValueError: 'LOST'"),
         (lambda saved: saved["runs"]["r"]["request"].update(model=7), "damaged: SpecError: snapshot: model: 7"),
@@ -210,6 +210,15 @@ def test_a_snapshot_that_is_not_one_is_refused(change: Callable[[dict[str, Any]]
     change(saved)
     with pytest.raises(InputError, match=words):
         Controller.restored(hand.controller.core.policy, library.llm, saved)
+
+
+def test_a_snapshot_of_version_1_is_read() -> None:
+    """It knows nothing of workers that are still to come up."""
+    hand = decoding()
+    saved = json.loads(json.dumps(hand.controller.snapshot()))
+    saved["version"] = 1
+    assert saved["pool"].pop("expected") == {}
+    assert Controller.restored(hand.controller.core.policy, library.llm, saved).core == hand.controller.core
 
 
 def test_timers_keep_one_time_for_each_key() -> None:
