@@ -25,6 +25,7 @@ def configured(core: Core, event: Configured) -> None:
 def restarted(core: Core, event: Restarted) -> None:
     """Ask again for plans, tokens and answers; workers, whose stages run on, get a time of grace to come back."""
     core.woken = None
+    core.settle = True  # the policy of now may let more begin than the one before
     _stop_the_clock(core, core.now - core.before)
     for worker in core.pool.known():
         worker.away_since = worker.heard = core.now

@@ -207,3 +207,15 @@ def test_the_absence_of_the_controller_counts_for_no_worker() -> None:
     assert hand.run("late").answer is None
     hand.tick(1.0)
     assert hand.answer("late")["reason"].startswith("no plan: no worker; 71.0 s were waited for")
+
+
+def test_who_waits_in_the_queue_begins_where_the_policy_of_a_restart_has_room() -> None:
+    hand = begun("host.cpu", max_in_flight=1)
+    for name in ("first", "second", "third"):
+        hand.submit(name)
+    assert list(hand.controller.core.flying) == ["first"]
+    hand.give(Configured(hand.now, ControlPolicy(max_in_flight=2).model_dump(mode="json"), WORKERS))
+    hand.give(Restarted(hand.now + 1.0))
+    assert list(hand.controller.core.flying) == ["first", "second"]
+    assert list(hand.controller.core.queued) == ["third"]
+    assert [c.request_id for c in hand.of(MakePlan)] == ["second"]
