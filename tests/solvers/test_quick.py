@@ -109,6 +109,23 @@ def test_kernels_make_the_same_quick_plan_of_random_problems(
         assert_same_by_kernels(random_problem(seed), core, monkeypatch)
 
 
+def test_the_kernel_takes_time_by_the_edges_of_a_stage_not_by_all_edges(core: SimpleNamespace) -> None:
+    stages, sites = 20_000, 4
+    every, at = np.arange(stages), np.arange(sites)
+    place, none = np.full(stages, -1), np.zeros(0, dtype=np.int64)
+    cost, need = np.ones(stages * sites), np.ones(stages * sites, dtype=np.int64)
+    begun = time.thread_time()
+    placed = core.fit(
+        0, every, np.arange(0, stages * sites + 1, sites), none, cost, need, np.arange(sites + 1), at,
+        np.ones((sites, 2, sites)), every[:-1], every[1:].copy(), np.ones((stages - 1, 2)),
+        np.full(sites, stages), place, np.zeros(stages, dtype=np.int64),
+    )  # fmt: skip
+    # Every stage looking at all edges takes half a second.
+    assert time.thread_time() - begun < 0.1
+    assert placed == stages
+    assert place.min() >= 0
+
+
 def test_slow_calls_count_once_there_are_several_and_are_forgotten() -> None:
     slow = Slowness()
     slow.learn(3e-3, 1e-3)

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from iegopt.solvers.compiling import kernel, part
-from iegopt.solvers.search.fit_kernel import fit
+from iegopt.solvers.search.fit_kernel import edges_of, fit
 
 __all__ = ["KERNELS", "first_plan"]
 
@@ -51,9 +51,10 @@ def _loads(sites: Sites, device_load: Floats) -> Floats:
 @part
 def _starts(order: Ints, source: Ints, target: Ints, raw: Floats, figures: Floats) -> None:
     """The earliest start of every stage along the graph."""
+    begin, edges = edges_of(source, target, len(order))
     for v in order:
         figures[2, v] = 0.0
-        for e in range(len(source)):
+        for e in edges[begin[v] : begin[v + 1]]:
             if target[e] == v:
                 u = source[e]
                 figures[2, v] = max(figures[2, v], figures[2, u] + figures[1, u] + raw[e])

@@ -10,12 +10,28 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from iegopt.solvers.compiling import kernel
+from iegopt.solvers.compiling import kernel, part
 
-__all__ = ["KERNELS", "fit"]
+__all__ = ["KERNELS", "edges_of", "fit"]
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
+
+
+@part
+def edges_of(source: Ints, target: Ints, stages: int) -> tuple[Ints, Ints]:
+    """Where the edges of every stage begin among all of them, in their order, and these."""
+    begin = np.zeros(stages + 2, dtype=np.int64)
+    for e in range(len(source)):
+        begin[source[e] + 2] += 1
+        begin[target[e] + 2] += 1
+    begin = np.cumsum(begin)
+    edges = np.empty(2 * len(source), dtype=np.int64)
+    for e in range(len(source)):
+        for v in (source[e], target[e]):
+            edges[begin[v + 1]] = e
+            begin[v + 1] += 1
+    return begin, edges
 
 
 @kernel
@@ -49,15 +65,12 @@ def fit(
     m = len(links)
     everywhere = len(at) == 0
     moved = np.empty(m)
+    edge_start, edges = edges_of(source, target, len(place))
     for i in range(begin, len(order)):
         v = order[i]
         moved[:] = 0.0
-        for e in range(len(source)):
-            other = -1
-            if source[e] == v:
-                other = place[target[e]]
-            elif target[e] == v:
-                other = place[source[e]]
+        for e in edges[edge_start[v] : edge_start[v + 1]]:
+            other = place[target[e] if source[e] == v else source[e]]
             if other >= 0:
                 for p in range(m):
                     moved[p] += factor[e, 0] * links[other, 0, p] + factor[e, 1] * links[other, 1, p]

@@ -186,7 +186,7 @@ class _BestFit:
         return plan
 
     def _place_compiled(self, core: SimpleNamespace, order: list[int]) -> Ints | None:
-        """The same by a kernel, in some tens of microseconds: too short to look at the clock."""
+        """The same by a kernel, in a quarter of a microsecond a stage: too short to look at the clock."""
         problem, sequence, first = self.problem, np.array(order), np.array(self.first)
         at, start = self.place_at[: 0 if self.on_all else None], np.append(self.device_start, len(self.devices))
         free, place, chosen = problem.capacity.copy(), np.full(problem.V, -1), np.zeros(problem.V, dtype=np.int64)
