@@ -273,6 +273,20 @@ def test_a_gap_closed_in_parts_has_the_optimum(first: int, monkeypatch: pytest.M
     assert closed > 15
 
 
+def test_a_gap_that_is_closed_is_not_searched(monkeypatch: pytest.MonkeyPatch) -> None:
+    problem = generate("chain", 6, 20, "slack", 0)
+    truth = solve(problem, "tree")
+    assert truth.objective is not None
+    assert truth.choice is not None
+    c, priced = priced_root(problem, 1, truth.objective + 1)
+    assert priced.bound[0] == truth.objective
+    best = BestPlan(problem, (truth.objective, truth.choice), 2**60)
+    monkeypatch.delattr("iegopt.solvers.exact.parts_of_gap.Pricing")
+    every = np.ones(len(c.option), dtype=np.bool_)
+    for known in (best.upper - 1, best.upper):  # min-marginals alone close the first
+        assert search_by_parts(c, priced, every, known, 1.0, best, Clock(60.0), lambda _: False) == best.upper
+
+
 def test_windows_only_ever_improve_a_plan() -> None:
     gained = 0
     for seed in range(12):

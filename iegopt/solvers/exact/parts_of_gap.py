@@ -52,7 +52,7 @@ def search_by_parts(
     priced, keep (n,)
         The node, alone in ``priced``, and its options.
     bound
-        Ticks that are known to bound it, below ``best.upper``.
+        Ticks that are known to bound it.
     length
         Of the steps of prices, in parts of Polyak's.
     late
@@ -61,6 +61,8 @@ def search_by_parts(
     price, toll = priced.price, priced.toll
     for part in range(_PARTS + 1):
         upper = best.upper
+        if bound >= upper:
+            break
         end = upper if part == _PARTS else bound + max(1, (upper - bound) // 2)
         left = _left(c, priced, keep, end)
         if end < upper and left is not None and left.sum() > _ALIKE * (keep & (priced.marginals[:, 0] < upper)).sum():
