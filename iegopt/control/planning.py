@@ -194,11 +194,13 @@ def _unplaced(core: Core, run: RequestRun, plan: dict[str, PlannedStage]) -> str
 
 
 def _without_plan(core: Core, run: RequestRun, reason: str, final: bool) -> None:
-    """The workers of now, fewer rounds ahead, devices avoided so far, patience; then the request fails."""
+    """The workers of now, fewer rounds ahead, devices avoided so far, the plan before, patience; then the request
+    fails."""
     run.note(core.now, f"there is no plan: {reason}")
     if run.unplanned_since is None:
         run.unplanned_since = core.now
-    if final:
+    holds = _holds(core, run)
+    if final and not holds:
         ending.end(core, run, "failed", f"no plan: {reason}")
     elif core.pool.devices(run.avoid) != run.asked_on and core.now < _patience_ends(core, run):
         want_plan(core, run, "workers have changed meanwhile")  # nobody may come or go again to bring it up
@@ -208,8 +210,17 @@ def _without_plan(core: Core, run: RequestRun, reason: str, final: bool) -> None
     elif run.avoid:
         run.avoid.clear()
         want_plan(core, run, "devices avoided so far may serve again")
+    elif holds:
+        run.note(core.now, f"goes on by plan {run.planned}")
+        _need_no_other(core, run)
     else:
         _wait_for_workers(core, run, reason)
+
+
+def _holds(core: Core, run: RequestRun) -> bool:
+    """Whether all that is left may run by the plan there is: another was asked for only because it might be better."""
+    left = (s for s in run.stages.values() if not (s.withdrawn or s.state is State.COMPLETED))
+    return run.planned > 0 and all(s.waits_for_plan <= run.planned for s in left) and _unplaced(core, run, {}) is None
 
 
 def _wait_for_workers(core: Core, run: RequestRun, reason: str) -> None:

@@ -155,7 +155,6 @@ def test_patience_begins_anew_when_a_plan_was_not_needed_in_between() -> None:
     hand.plans = False
     hand.tick(0.31)
     hand.give(Planned(hand.now, "r", hand.of(MakePlan)[0].generation, None, "too slow"))
-    assert "waits for a plan" in hand.story()
     hand.finish("decode")
     hand.accept("output")  # under the plan before: nothing is left to place
     hand.tick(20.0)
@@ -219,3 +218,32 @@ def test_who_waits_in_the_queue_begins_where_the_policy_of_a_restart_has_room() 
     assert list(hand.controller.core.flying) == ["first", "second"]
     assert list(hand.controller.core.queued) == ["third"]
     assert [c.request_id for c in hand.of(MakePlan)] == ["second"]
+
+
+@pytest.mark.parametrize("final", [False, True])
+def test_no_better_plan_ends_no_request_whose_plan_holds(final: bool) -> None:
+    """One that was slow failed after ``plan_patience``, or at once, where it had no other plan."""
+    hand = Hand(heartbeat=1000.0, plan_patience=10.0, slow_factor=3.0, slow_floor=0.2, max_migrations=0)
+    hand.workers()
+    hand.submit()
+    hand.until("tokenize", "prefill")
+    hand.accept("decode")
+    hand.plans = False
+    hand.tick(0.31)
+    hand.give(Planned(hand.now, "r", hand.of(MakePlan)[0].generation, None, "no memory", final))
+    assert "goes on by plan 1" in hand.story()
+    hand.tick(30.0)
+    hand.until("decode", "output")
+    assert hand.answer()["status"] == "complete"
+
+
+def test_a_plan_that_lacks_a_worker_does_not_hold() -> None:
+    hand = Hand(heartbeat=1000.0, plan_patience=10.0)
+    hand.workers()
+    hand.submit()
+    hand.until("tokenize", "prefill")
+    hand.accept("decode")
+    hand.plans = False
+    lose(hand, "host.cpu")
+    hand.give(Planned(hand.now, "r", hand.of(MakePlan)[0].generation, None, "no worker", True))
+    assert hand.run().ending is not None
