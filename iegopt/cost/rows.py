@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from threading import Lock
 
 import numpy as np
 import numpy.typing as npt
@@ -55,7 +56,10 @@ class Rows:
 
 
 class KindRates:
-    """What kinds of sites offer stages without a model: the rates are kept, the stages are not."""
+    """What kinds of sites offer stages without a model: the rates are kept, the stages are not.
+
+    Threads may share one.
+    """
 
     def __init__(self, kinds: Sequence[Kind], parallel_efficiency: tuple[float, float]) -> None:
         """``parallel_efficiency`` of gangs within a domain, and of gangs that only share a host."""
@@ -64,30 +68,33 @@ class KindRates:
         self._number: dict[Shape, int] = {}
         self._rates: list[Floats] = []
         self._stacked = np.empty((0, 3, len(kinds)))
+        self._lock = Lock()
 
     def prepare(self) -> None:
         """Work out what the kinds offer the usual stages, before one asks for it within a deadline."""
         sizes = sorted({size for _, size, _ in self._kinds})
         gangs = [(ParallelStrategy.NONE, 1), *((ParallelStrategy.TENSOR, size) for size in sizes)]
-        for types in {usual.device_types for usual in KINDS.values() if usual.node_type is NodeType.COMPUTE}:
-            for precision in _USUAL:
-                for strategy, degree in gangs:
-                    self._add(Shape(precision, types, strategy, degree, None))
-        self._stacked = np.stack(self._rates)
+        with self._lock:
+            for types in {usual.device_types for usual in KINDS.values() if usual.node_type is NodeType.COMPUTE}:
+                for precision in _USUAL:
+                    for strategy, degree in gangs:
+                        self._add(Shape(precision, types, strategy, degree, None))
+            self._stacked = np.stack(self._rates)
 
     def known(self, figures: PlainFigures) -> tuple[Ints, Floats]:
         """(V,) the row of every plain stage among (N, 3, K) rates: FLOP/s, byte/s of memory and of IO, NaN where a kind
         does not run it."""
-        if len(self._rates) > _MOST_KEPT:
-            self._number.clear()
-            self._rates.clear()
-        number = self._number
-        fresh = [shape for shape in figures.shapes if shape not in number]
-        for shape in fresh:
-            self._add(shape)
-        if fresh:
-            self._stacked = np.stack(self._rates)
-        return np.array([number[shape] for shape in figures.shapes], dtype=np.int64)[figures.shape], self._stacked
+        with self._lock:
+            if len(self._rates) > _MOST_KEPT:
+                self._number.clear()
+                self._rates.clear()
+            fresh = [shape for shape in figures.shapes if shape not in self._number]
+            for shape in fresh:
+                self._add(shape)
+            if fresh:
+                self._stacked = np.stack(self._rates)
+            number, stacked = [self._number[shape] for shape in figures.shapes], self._stacked
+        return np.array(number, dtype=np.int64)[figures.shape], stacked
 
     def rows(self, figures: PlainFigures) -> Rows:
         """Of plain stages."""

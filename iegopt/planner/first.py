@@ -71,7 +71,9 @@ class FirstPlans:
 
     def _of(self, cluster: CompiledCluster, table: SiteTable) -> Promising | None:
         """Rates are those of kinds, which tables chosen anew have from the ones before."""
-        known = [sites.rates for of, sites in self._sites.items() if sites is not None and of.kinds is table.kinds]
+        known = [
+            sites.rates for of, sites in tuple(self._sites.items()) if sites is not None and of.kinds is table.kinds
+        ]
         rates = known[0] if known else KindRates(table.kinds, cluster.parallel_efficiency)
         rates.prepare()
         return Promising.of(cluster, table, rates)
