@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import random
+import time
 from pathlib import Path
 from typing import Any
 
@@ -274,6 +275,19 @@ def test_where_the_time_is_short_the_first_plan_is_the_answer(
     assert (plan.status, plan.bound, plan.tier) == ("feasible", None, None)
     assert plan.note.startswith("best fit over")
     assert plan.explanation["summary"]
+
+
+def test_where_compiling_takes_longer_than_it_should_the_first_plan_is_the_answer(
+    planner: Planner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def slow(*_: object, until: float, **__: object) -> None:
+        time.sleep(max(0.0, until - time.perf_counter()))
+
+    monkeypatch.setattr("iegopt.planner.in_time.whole_seconds", lambda graph, topology: 0.02)
+    monkeypatch.setattr("iegopt.planner.in_time.compile_graph", slow)
+    plan = planner.plan(request(), deadline_ms=200)
+    assert isinstance(plan, Plan)
+    assert plan.note.startswith("best fit over")
 
 
 def test_a_first_plan_that_breaks_a_limit_of_the_request_is_none(

@@ -41,7 +41,7 @@ class ControlPolicy(Spec):
     plan_patience
         Seconds in which the planner is asked again, whenever workers come or go, before a request without a plan fails.
     startup_grace
-        Seconds in which workers of the cluster may come up, from when the controller began, or lost them, until
+        Seconds in which workers of the cluster may come up, from when the controller first began, or lost them, until
         requests that need them fail; before its first plan a request waits for no longer than its SLA allows it.
     max_in_flight, max_queued
         Requests worked on, and waiting beside them; more are refused.

@@ -30,6 +30,9 @@ __all__ = ["InTime"]
 
 _PART_FIRST = 2.0
 """Multiple of what the whole cluster needs, below which the promising sites come first."""
+_FIRST = 20.0
+"""The same, below which a first plan is made before anything: compiling may take fifteen times as long on a busy
+machine, the plan takes a few per cent of the time."""
 _PART_LEAST, _PART_STAGE = 4e-4, 5e-5
 """Seconds from which a solve over the promising sites may come to something: at least, and more per stage."""
 _GRACE, _LAST_GRACE = 3.5e-4, 4e-4
@@ -81,8 +84,8 @@ class InTime:
     def first(
         self, cluster: CompiledCluster, request: RequestSpec, graph: GraphSpec, solver: str, clock: Clock
     ) -> Plan | None:
-        """A first plan, yet to be verified, where the time is too short to wait for others."""
-        if solver != "auto" or self._ready(graph, clock).left >= _PART_FIRST * _whole_seconds(cluster, graph):
+        """A first plan, yet to be verified, where the time may be too short for others."""
+        if solver != "auto" or self._ready(graph, clock).left >= _FIRST * _whole_seconds(cluster, graph):
             return None
         stages = len(graph.stages)
         make, check = pressure() * self._firsts.seconds(stages), pressure() * self._checks.seconds(stages)
