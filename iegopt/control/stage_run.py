@@ -132,13 +132,6 @@ class StageRun:
         """Whether a worker has an attempt of it."""
         return self.worker is not None and self.state in LIVE
 
-    @property
-    def waits_for_worker(self) -> bool:
-        """Whether it could start: all before it has ended, and no worker has it."""
-        return (
-            not self.withdrawn and self.worker is None and (self.state is State.READY or self.state is State.SCHEDULED)
-        )
-
     def step(self, to: State, at: float, why: str = "") -> None:
         """A transition of the table, with the clock of its running time."""
         sentence = check_step(self.id, self.state, to)

@@ -129,7 +129,8 @@ def check_state(controller: Controller) -> None:
             if stage.live:
                 held[run.id, stage.id] = (stage.worker, stage.attempt)
             assert (stage.worker is None) or stage.state in LIVE
-            assert ((run.id, stage.id) in core.waiting) == (stage.waits_for_worker and not run.over)
+            could_start = stage.state in (State.READY, State.SCHEDULED) and stage.worker is None and not stage.withdrawn
+            assert ((run.id, stage.id) in core.waiting) == (could_start and not run.over)
             assert stage.retries <= policy.max_retries
             assert stage.state is not State.FAILED or stage.ended is not None
             assert (stage.runs_since is not None) == (stage.state is State.RUNNING)

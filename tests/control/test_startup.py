@@ -146,7 +146,8 @@ def test_coming_and_going_does_not_prolong_patience() -> None:
     assert (hand.now, hand.answer()["reason"]) == (11.0, "no plan: no worker")
 
 
-def test_patience_begins_anew_when_a_plan_was_not_needed_in_between() -> None:
+def without_a_better_plan(reason: str, final: bool = False) -> Hand:
+    """A decode is slow, and the planner has no other place for it."""
     hand = Hand(heartbeat=1000.0, plan_patience=10.0, slow_factor=3.0, slow_floor=0.2, max_migrations=0)
     hand.workers()
     hand.submit()
@@ -154,7 +155,12 @@ def test_patience_begins_anew_when_a_plan_was_not_needed_in_between() -> None:
     hand.accept("decode")
     hand.plans = False
     hand.tick(0.31)
-    hand.give(Planned(hand.now, "r", hand.of(MakePlan)[0].generation, None, "too slow"))
+    hand.give(Planned(hand.now, "r", hand.of(MakePlan)[0].generation, None, reason, final))
+    return hand
+
+
+def test_patience_begins_anew_when_a_plan_was_not_needed_in_between() -> None:
+    hand = without_a_better_plan("too slow")
     hand.finish("decode")
     hand.accept("output")  # under the plan before: nothing is left to place
     hand.tick(20.0)
@@ -223,14 +229,7 @@ def test_who_waits_in_the_queue_begins_where_the_policy_of_a_restart_has_room() 
 @pytest.mark.parametrize("final", [False, True])
 def test_no_better_plan_ends_no_request_whose_plan_holds(final: bool) -> None:
     """One that was slow failed after ``plan_patience``, or at once, where it had no other plan."""
-    hand = Hand(heartbeat=1000.0, plan_patience=10.0, slow_factor=3.0, slow_floor=0.2, max_migrations=0)
-    hand.workers()
-    hand.submit()
-    hand.until("tokenize", "prefill")
-    hand.accept("decode")
-    hand.plans = False
-    hand.tick(0.31)
-    hand.give(Planned(hand.now, "r", hand.of(MakePlan)[0].generation, None, "no memory", final))
+    hand = without_a_better_plan("no memory", final)
     assert "goes on by plan 1" in hand.story()
     hand.tick(30.0)
     hand.until("decode", "output")
