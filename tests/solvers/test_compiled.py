@@ -22,6 +22,7 @@ from iegopt.solvers.exact.compiled import Warmup, kernels, warmup
 from iegopt.solvers.exact.links import LevelLink
 from iegopt.solvers.exact.messages import UNREACHABLE
 from iegopt.solvers.exact.relaxation import Relaxation, relaxation
+from iegopt.solvers.search.greedy import backtrack_fitting
 from tests.solvers.random_problems import random_problem
 from tests.solvers.test_messages import with_overlap, with_shards
 
@@ -63,6 +64,11 @@ def assert_same(problem: Problem, monkeypatch: pytest.MonkeyPatch) -> None:
     assert (slow.core, fast.core) == ("numpy", "numpy" if slow.messages.dense else "numba")
     assert slow.choice.tolist() == fast.choice.tolist()
     assert slow.min_marginals.tolist() == fast.min_marginals.tolist()
+    fitting, compiled_fitting = (backtrack_fitting(relaxed, Clock(10.0)) for relaxed in (slow, fast))
+    assert (fitting is None) == (compiled_fitting is None)
+    if fitting is not None and compiled_fitting is not None:
+        assert fitting[0] == compiled_fitting[0]
+        assert fitting[1].tolist() == compiled_fitting[1].tolist()
 
 
 @pytest.mark.parametrize("links", ["tree", "odd", "pairs"])

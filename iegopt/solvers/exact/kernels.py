@@ -26,6 +26,7 @@ __all__ = [
     "UNREACHABLE",
     "Layout",
     "Prices",
+    "Room",
     "backward",
     "choose",
     "forward",
@@ -55,6 +56,9 @@ Layout = tuple[
 """
 Prices = tuple[Ints, Floats, Floats, Bools, Floats, Floats]
 """ticks, raw, least (K, E, links), least empty where nothing is hidden; monotone (K, E); weight (E,); hidden."""
+Room = tuple[Ints, Ints, Ints, Ints, Ints]
+"""need (O,) of every device of an option's site, or empty: memory does not count; site (O,); where the devices of a
+site start (S + 1,), and these; free (D,), which changes."""
 
 _ARGUMENTS = (
     "UniTuple(int64[::1], 15), "
@@ -252,23 +256,41 @@ def backward(theta: Ints, belief: Ints, layout: Layout, prices: Prices) -> None:
             belief[ptr[v] : ptr[v + 1]] += message
 
 
-@kernel(f"int64(int64[::1], int64[::1], {_ARGUMENTS})")
-def choose(value: Ints, choice: Ints, layout: Layout, prices: Prices) -> np.int64:
-    """Fill ``choice`` (V,) from what ``forward`` left in θ, and return the bound; the first of equals is taken."""
+@kernel(f"int64(int64[::1], int64[::1], UniTuple(int64[::1], 5), {_ARGUMENTS})")
+def choose(value: Ints, choice: Ints, room: Room, layout: Layout, prices: Prices) -> np.int64:
+    """Fill ``choice`` (V,) from what ``forward`` left in θ, parents first; of equals the first is taken.
+
+    Returns the cost of the roots' trees, the bound where no ``room`` is to be kept. A stage that finds no room gets −1,
+    and ends it.
+    """
     ptr, order, parent, via = layout[6], layout[11], layout[12], layout[13]
-    row = np.empty(layout[5][1], np.int64)
+    need, site, start, devices, free = room
+    met, score = np.empty(layout[5][1], np.int64), np.empty(len(value), np.int64)
     bound = np.int64(0)
     for v in order:
-        at = ptr[v]
-        if parent[v] < 0:
-            for o in range(ptr[v], ptr[v + 1]):
-                if value[o] < value[at]:
-                    at = o
-            bound += value[at]
-        else:
-            at = _choose_for(value, v, choice[parent[v]], parent[v], via[v], layout, prices, row)
+        _score(value, score, v, choice, via[v], layout, prices, met)
+        at = -1
+        for o in range(ptr[v], ptr[v + 1]):
+            if (at < 0 or score[o] < score[at]) and (len(need) == 0 or _fits(o, room)):
+                at = o
         choice[v] = at
+        if at < 0:
+            break
+        if len(need) > 0:
+            for d in devices[start[site[at]] : start[site[at] + 1]]:
+                free[d] -= need[at]
+        if parent[v] < 0:
+            bound += value[at]
     return bound
+
+
+@part
+def _fits(option: int, room: Room) -> bool:
+    need, site, start, devices, free = room
+    fits = True
+    for d in devices[start[site[option]] : start[site[option] + 1]]:
+        fits = fits and free[d] >= need[option]
+    return fits
 
 
 @kernel(f"void(int64[:, ::1], boolean[::1], {_ARGUMENTS}, int64[::1], int64[:, ::1])")
@@ -276,6 +298,8 @@ def solve_many(costs: Ints, allowed: Bools, layout: Layout, prices: Prices, boun
     """Fill ``bound`` (B,) and ``choice`` (B, V) for costs (B, O) of the options, where every stage has one."""
     ptr = layout[6]
     theta = np.empty(len(allowed), np.int64)
+    none = theta[:0]
+    room = (none, none, none, none, none)
     for b in range(len(bound)):
         possible = True
         for v in range(len(ptr) - 1):
@@ -286,24 +310,28 @@ def solve_many(costs: Ints, allowed: Bools, layout: Layout, prices: Prices, boun
             possible &= least < UNREACHABLE
         if possible:
             forward(theta, layout, prices, 0, len(ptr) - 1)
-            bound[b] = choose(theta, choice[b], layout, prices)
+            bound[b] = choose(theta, choice[b], room, layout, prices)
 
 
 @part
-def _choose_for(value: Ints, v: int, given: int, u: int, e: int, layout: Layout, prices: Prices, met: Ints) -> int:
-    """The best option of v for option ``given`` of its neighbour u."""
+def _score(
+    value: Ints, score: Ints, v: int, choice: Ints, e: int, layout: Layout, prices: Prices, met: Ints
+) -> None:  # fmt: skip
+    """Fill the options of v in ``score`` (O,) with their value and the cost of the edge to the parent's choice."""
     ptr, position, width, source, hidden_at, widths = layout[6], layout[7], layout[8], layout[9], layout[10], layout[14]
     ticks, raw, least, _, weight, hidden = prices
+    u = layout[12][v]
+    if u < 0:
+        score[ptr[v] : ptr[v + 1]] = value[ptr[v] : ptr[v + 1]]
+        return
+    given = choice[u]
     _meet(position[given], met, layout)
-    found, lowest = int(ptr[v]), _NOWHERE
     if hidden_at[e] < 0 and len(widths) == 1:
         cost = ticks[0, e]
         for o in range(ptr[v], ptr[v + 1]):
             by = met[position[o]]
-            total = value[o] + (cost[by] if by >= 0 else 0)
-            if total < lowest:
-                found, lowest = o, total
-        return found
+            score[o] = value[o] + (cost[by] if by >= 0 else 0)
+        return
     own = 0
     for k in range(1, len(widths)):
         if width[given] == widths[k]:
@@ -317,9 +345,7 @@ def _choose_for(value: Ints, v: int, given: int, u: int, e: int, layout: Layout,
             else:
                 hides = hidden[hidden_at[e] + (given - ptr[u] if source[e] == u else o - ptr[v])]
                 total += _ticks(max(raw[k, e, by] - hides, least[k, e, by]), weight[e])
-        if total < lowest:
-            found, lowest = o, total
-    return found
+        score[o] = total
 
 
 @part

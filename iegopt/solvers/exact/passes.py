@@ -36,6 +36,7 @@ class CompiledPasses:
 
     def __init__(self, core: SimpleNamespace, messages: Messages, forest: Forest, theta: Ints) -> None:
         self._core = core
+        self._messages = messages
         self._stages, self._ptr = messages.problem.V, messages.ptr
         self._layout, self._prices = packed(messages, forest)
         self.theta = theta
@@ -58,7 +59,19 @@ class CompiledPasses:
     def choose(self) -> tuple[int, Ints]:
         """Bound and choice, after the forward pass."""
         choice = np.zeros(self._stages, dtype=np.int64)
-        return int(self._core.choose(self.theta, choice, self._layout, self._prices)), choice
+        room = tuple(np.zeros(0, dtype=np.int64) for _ in range(5))
+        return int(self._core.choose(self.theta, choice, room, self._layout, self._prices)), choice
+
+    def choose_fitting(self) -> Ints | None:
+        """(V,) the best option that still fits of every stage, parents first; ``None`` where one finds no room."""
+        problem, choice = self._messages.problem, np.zeros(self._stages, dtype=np.int64)
+        options, topology = problem.options, problem.topology
+        need = options.share + np.where(options.weight_key >= 0, options.weight_share, 0)
+        need[~problem.allowed] = np.iinfo(np.int64).max
+        fixed = map(_whole, (need, options.site, topology.device_ptr, topology.device_index))
+        room = (*fixed, problem.capacity.copy())
+        self._core.choose(self.theta, choice, room, self._layout, self._prices)
+        return choice if choice.min(initial=0) >= 0 else None
 
     def backward(self) -> Ints:
         """(O,) the least cost of every option's tree with it, after the forward pass."""

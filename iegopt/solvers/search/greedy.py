@@ -10,16 +10,15 @@ from __future__ import annotations
 
 import dataclasses
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import numpy as np
 import numpy.typing as npt
 
-from iegopt.problem.arrays import NO_LIMIT, Problem
+from iegopt.problem.arrays import Problem
 from iegopt.solvers.clock import Clock
 from iegopt.solvers.evaluate import feasible, objective
-from iegopt.solvers.exact.messages import UNREACHABLE, Messages
-from iegopt.solvers.exact.relaxation import Forest, Relaxation, relaxation
+from iegopt.solvers.exact.relaxation import Relaxation, relaxation
 from iegopt.solvers.exact.tree import relaxed_result
 from iegopt.solvers.result import Params, Result, Status, unheard
 from iegopt.solvers.search.outcome import outcome, relaxation_proof
@@ -78,7 +77,7 @@ def plan_without_time(problem: Problem, params: Params, hint: Ints | None) -> In
 def first_plans(relaxed: Relaxation, clock: Clock, rng: random.Random, check: bool) -> Iterator[Best]:
     """Feasible (objective, plan) by construction and repair, the quickest first, until the clock ends."""
     problem = relaxed.problem
-    quick = backtrack_fitting(problem, relaxed.messages, relaxed.forest, relaxed.upward, clock)
+    quick = backtrack_fitting(relaxed, clock)
     if quick is not None:
         yield quick
     by_memory = sorted(range(problem.V), key=lambda v: -_least_share(problem, v))
@@ -90,49 +89,37 @@ def first_plans(relaxed: Relaxation, clock: Clock, rng: random.Random, check: bo
             yield state.value, state.plan()
 
 
-def backtrack_fitting(
-    problem: Problem, messages: Messages, forest: Forest, upward: Sequence[Ints], clock: Clock
-) -> Best | None:
-    """Along a forest, every stage on the best option that still fits: parents before children, no second thought.
+def backtrack_fitting(relaxed: Relaxation, clock: Clock) -> Best | None:
+    """Along the forest, every stage on the best option that still fits: parents before children, no second thought.
 
-    Parameters
-    ----------
-    upward
-        Per stage (options,) ticks: costs, or costs and what the children will cost (the relaxation's).
-
-    Returns
-    -------
-    ``None`` where a stage fits nowhere, the plan breaks another constraint, or the clock ends first.
+    ``None`` where a stage fits nowhere, the plan breaks another constraint, or the clock ends first. Shared weights are
+    charged every time, which is safe.
     """
+    if relaxed.compiled is None:
+        return usable_hint(relaxed.problem, _fitting(relaxed, clock))
+    return usable_hint(relaxed.problem, relaxed.compiled.choose_fitting() if clock.left > 0 else None)
+
+
+def _fitting(relaxed: Relaxation, clock: Clock) -> Ints | None:
+    problem, messages, forest = relaxed.problem, relaxed.messages, relaxed.forest
     options, topology = problem.options, problem.topology
     free = problem.capacity.copy()
     plan = np.zeros(problem.V, dtype=np.int64)
-    value = 0
     for v in forest.order:
         if clock.left <= 0:
             return None
-        span, parent = options.of(v), forest.parent[v]
-        score = upward[v]
-        row: Ints | None = None
+        span, parent, edge = options.of(v), forest.parent[v], forest.edge[v]
+        score = relaxed.upward[v]
         if parent >= 0:
-            row = messages.row(forest.edge[v], int(plan[parent]), messages.source[forest.edge[v]] == parent)
-            score = score + row
-        room = topology.tightest(free)[options.site[span]]
-        # Shared weights are charged every time here, which is safe.
+            score = score + messages.row(edge, int(plan[parent]), messages.source[edge] == parent)
         need = options.share[span] + np.where(options.weight_key[span] >= 0, options.weight_share[span], 0)
-        fits = (need <= room) & problem.allowed[span]
-        best = int(np.where(fits, score, UNREACHABLE).argmin())
+        fits = (need <= topology.tightest(free)[options.site[span]]) & problem.allowed[span]
+        best = int(np.where(fits, score, np.iinfo(np.int64).max).argmin())
         if not fits[best]:
             return None
         plan[v] = span.start + best
         free[topology.devices_of(int(options.site[plan[v]]))] -= need[best]
-        value += int(options.cost[plan[v]]) + (0 if row is None else int(row[best]))
-    for e in forest.dropped:
-        w = messages.target[e]
-        value += int(messages.row(e, int(plan[messages.source[e]]), True)[plan[w] - messages.ptr[w]])
-    if problem.affinities or problem.has_path_limits or problem.budget < NO_LIMIT:
-        return usable_hint(problem, plan)
-    return value, plan
+    return plan
 
 
 def construct(
