@@ -16,7 +16,11 @@ TEXTS = sorted(
     for folder in FOLDERS
     for file in (ROOT / folder).rglob("*")
     if file.suffix in {".py", ".yaml", ".md", ".json"} or file.name == "run"
-) + sorted(file for file in ROOT.iterdir() if file.is_file() and (file.suffix in {".md", ".toml"} or not file.suffix))
+) + sorted(
+    file
+    for file in ROOT.iterdir()
+    if file.is_file() and file.name != ".git" and (file.suffix in {".md", ".toml"} or not file.suffix)
+)
 MODULES = sorted(file for folder in ("iegopt", "runtime") for file in (ROOT / folder).rglob("*.py"))
 
 LONGEST_MODULE = 400
