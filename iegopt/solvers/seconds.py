@@ -20,8 +20,8 @@ _FOLD, _FOLD_OPTION, _PLACES_SITE = 1e-3, 3e-7, 7e-6
 """Seconds of merging interchangeable devices, more per option, and per site whose places were never looked at."""
 _CHECK, _STAGE_CHECK, _EDGE_CHECK = 6e-5, 1.5e-6, 1.2e-6
 """Seconds of the check of an answer, and more for every stage and edge."""
-_PAIR_CHECK, _MOMENT_CHECK = 5e-8, 6e-6
-"""Seconds more for every two stages that must not overlap, and for every stage whose memory counts in time."""
+_MOMENT_CHECK = 6e-6
+"""Seconds more for every stage whose memory counts in time."""
 
 
 def relaxation_seconds(problem: Problem) -> float:
@@ -46,8 +46,6 @@ def fold_seconds(problem: Problem) -> float:
 def verification_seconds(problem: Problem) -> float:
     """Of the check of an answer against the arrays."""
     seconds = _CHECK + _STAGE_CHECK * problem.V + _EDGE_CHECK * problem.E
-    if problem.no_overlap:
-        seconds += _PAIR_CHECK * problem.V**2
     if problem.peak_memory:
         seconds += _MOMENT_CHECK * problem.V
     return pressure() * slowness.ratio * seconds

@@ -95,22 +95,30 @@ def _order(problem: Problem, arrive: list[int], start: list[int], finish: list[i
 
 def _overlaps(problem: Problem, chosen: list[int], start: list[int], finish: list[int]) -> list[Violation]:
     """Pairs of stages that run at one moment on one device."""
+    on: dict[int, list[int]] = {}
+    for v, devices in enumerate(_devices(problem, chosen)):
+        if start[v] < finish[v]:
+            for d in devices:
+                on.setdefault(d, []).append(v)
+    pairs = []
+    for d, stages in on.items():
+        running: list[int] = []
+        for v in sorted(stages, key=start.__getitem__):
+            running = [u for u in running if finish[u] > start[v]]
+            pairs += [(max(u, v), min(u, v), d) for u in running]
+            running.append(v)
     found = []
-    on = [_devices(problem, o) for o in chosen]
-    for u in range(len(chosen)):
-        begin, end = start[u], finish[u]
-        for v in range(u):
-            if start[v] < end and begin < finish[v] and start[v] < finish[v] and begin < end:
-                common = min(finish[v], end) - max(start[v], begin)
-                for d in sorted(set(on[u]) & set(on[v])):
-                    pair = f"{problem.stages[v]}, {problem.stages[u]} on {problem.topology.devices[d]}"
-                    found.append(Violation("no_overlap", pair, common, 0))
+    for u, v, d in sorted(pairs):
+        pair = f"{problem.stages[v]}, {problem.stages[u]} on {problem.topology.devices[d]}"
+        found.append(Violation("no_overlap", pair, min(finish[v], finish[u]) - max(start[v], start[u]), 0))
     return found
 
 
-def _devices(problem: Problem, option: int) -> list[int]:
-    topology, site = problem.topology, int(problem.options.site[option])
-    return [int(d) for d in topology.device_index[int(topology.device_ptr[site]) : int(topology.device_ptr[site + 1])]]
+def _devices(problem: Problem, chosen: list[int]) -> list[list[int]]:
+    """(V,) the devices of every stage."""
+    topology, site = problem.topology, problem.options.site[chosen]
+    spans = zip(topology.device_ptr[site].tolist(), topology.device_ptr[site + 1].tolist(), strict=True)
+    return [topology.device_index[begin:end].tolist() for begin, end in spans]
 
 
 def _peak_memory(problem: Problem, chosen: list[int], start: list[int], finish: list[int]) -> list[Violation]:
@@ -131,7 +139,7 @@ def _peak_memory(problem: Problem, chosen: list[int], start: list[int], finish: 
             if edges.hands_on[e]:
                 one_copy.append((u, v, min(int(options.kv_share[chosen[u]]), int(options.kv_share[chosen[v]]))))
     found = []
-    on = [_devices(problem, o) for o in chosen]
+    on = _devices(problem, chosen)
     for d in sorted({d for devices in on for d in devices}):
         device = problem.topology.devices[d]
         here = [v for v in stages if d in on[v]]
@@ -155,14 +163,12 @@ def _memory(problem: Problem, chosen: list[int]) -> list[Violation]:
     options, topology = problem.options, problem.topology
     load: dict[int, int] = {}
     counted = set()
-    sites = options.site[chosen]
     figures = (column[chosen].tolist() for column in (options.share, options.weight_key))
-    spans = (topology.device_ptr[sites].tolist(), topology.device_ptr[sites + 1].tolist())
-    for o, amount, key, begin, end in zip(chosen, *figures, *spans, strict=True):
+    for o, amount, key, devices in zip(chosen, *figures, _devices(problem, chosen), strict=True):
         if key >= 0 and key not in counted:
             counted.add(key)
             amount += int(options.weight_share[o])
-        for device in topology.device_index[begin:end].tolist():
+        for device in devices:
             load[device] = load.get(device, 0) + amount
     return [
         Violation("memory", topology.devices[d], used, room)

@@ -11,7 +11,7 @@ import pytest
 
 from iegopt.errors import SpecError
 from iegopt.problem.arrays import NO_LIMIT, Problem
-from iegopt.problem.instance import parse_instance
+from iegopt.problem.instance import parse_instance, to_problem
 from iegopt.verify.assignment import check_assignment
 from iegopt.verify.claim import check_claim
 from iegopt.verify.instance import check_placement
@@ -55,6 +55,41 @@ def test_one_tick_of_overlap() -> None:
     assert check_assignment(roomy, CHOICE, [0, 3 * TICKS, 2 * TICKS, 4 * TICKS]).ok
     late = check_assignment(roomy, CHOICE, [0, 3 * TICKS + 1, 2 * TICKS, 4 * TICKS])
     assert list(late.violations) == [Violation("no_overlap", "b, d on g0", 1, 0)]
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_every_pair_that_overlaps_on_a_device_is_told(seed: int) -> None:
+    """Thirty stages on random gangs at random moments, some of no time: as many ticks as two have in common."""
+    rng = np.random.default_rng(seed)
+    gangs = [[0], [1], [2], [0, 1], [1, 2], [0, 1, 2]]
+    level, link = [0] * len(gangs), {"latency": 0, "bandwidth": 1}
+    site, start = rng.integers(len(gangs), size=30), rng.integers(40, size=30).tolist()
+    length = rng.integers(6, size=30).tolist()
+    options = {"variant": ["x"], "cost": [0], "memory": [0]}
+    document = {
+        "format": "iegopt-instance/1",
+        "extensions": ["no_overlap"],
+        "devices": {"id": ["g0", "g1", "g2"], "memory": [0, 0, 0]},
+        "sites": {"id": list("abcdef"), "devices": gangs, "domain": level, "host": level, "rack": level,
+                  "datacenter": level},
+        "links": dict.fromkeys(("domain", "host", "rack", "datacenter", "wan"), link),
+        "stages": [
+            {"id": f"t{v}", "options": {**options, "site": [int(site[v])], "time": [length[v] * 1e-9]}}
+            for v in range(30)
+        ],
+        "edges": [],
+    }  # fmt: skip
+    runs = [set(range(at, at + ticks)) for at, ticks in zip(start, length, strict=True)]
+    expected = [
+        Violation("no_overlap", f"t{v}, t{u} on g{d}", len(runs[u] & runs[v]), 0)
+        for u in range(30)
+        for v in range(u)
+        for d in sorted(set(gangs[site[u]]) & set(gangs[site[v]]))
+        if runs[u] & runs[v]
+    ]
+    assert expected
+    found = check_assignment(to_problem(parse_instance(document)), list(range(30)), start)
+    assert list(found.violations) == expected
 
 
 def with_capacity(d: int) -> Callable[[Problem], Problem]:

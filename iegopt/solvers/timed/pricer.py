@@ -61,12 +61,8 @@ class Pricer:
         allowed = np.flatnonzero(problem.allowed)
         first = np.searchsorted(allowed, options.ptr).tolist()
         self.own: list[Ints] = [allowed[a:b] for a, b in pairwise(first)]
-        self.dispatcher = Dispatcher(problem)
-        self.transfers = Transfers(problem, self.own)
         self.memory_binds = self._memory_binds()
-        self._ends = list(zip(problem.edges.source.tolist(), problem.edges.target.tolist(), strict=True))
-        limit = np.minimum(problem.finish_by, problem.deadline)
-        self._limit: Ints | None = limit if problem.has_path_limits else None
+        self._limit: Ints | None = np.minimum(problem.finish_by, problem.deadline) if problem.has_path_limits else None
         self._costs = bool(options.cost.any())
         self._pays = bool(problem.edges.weight.any())
         self._budgeted = list(problem.budget_stages)
@@ -88,13 +84,13 @@ class Pricer:
         table
             Its times, where they are known.
         """
-        problem, options, between = self.problem, self.problem.options, self.transfers.between
+        problem, options = self.problem, self.problem.options
         choice = np.array(chosen, dtype=np.int64)
         if near is None:
             transfers = chosen_transfers(problem, choice)
             each = list(zip(transfers.time.tolist(), transfers.cost.tolist(), strict=True))
         else:
-            each = list(near.moved)
+            between, each = self.transfers.between, list(near.moved)
             for w, (a, b) in enumerate(zip(chosen, near.chosen, strict=True)):
                 if a != b:
                     for e in self._touching[w]:
@@ -121,6 +117,19 @@ class Pricer:
             spent = int(options.time[choice[self._budgeted]].sum())
             broken += max(0, spent - problem.budget) / (problem.budget + 1.0)
         return Found(broken, value, tuple(chosen), tuple(each), table, tuple(shake))
+
+    @cached_property
+    def dispatcher(self) -> Dispatcher:
+        return Dispatcher(self.problem)
+
+    @cached_property
+    def transfers(self) -> Transfers:
+        return Transfers(self.problem, self.own)
+
+    @cached_property
+    def _ends(self) -> list[tuple[int, int]]:
+        edges = self.problem.edges
+        return list(zip(edges.source.tolist(), edges.target.tolist(), strict=True))
 
     @cached_property
     def _touching(self) -> list[list[int]]:
@@ -169,6 +178,8 @@ class Pricer:
         problem, options = self.problem, self.problem.options
         if not problem.V or not len(options.share):
             return False
-        memory = options.share + np.where(options.weight_key >= 0, options.weight_share, 0)
+        memory = options.share
+        if (options.weight_key >= 0).any():
+            memory = memory + np.where(options.weight_key >= 0, options.weight_share, 0)
         most = np.maximum.reduceat(memory, options.ptr[:-1])
         return int(most.sum()) > int(problem.capacity.min())

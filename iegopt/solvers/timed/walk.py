@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from itertools import accumulate, chain
 
 import numpy as np
 import numpy.typing as npt
@@ -78,10 +77,11 @@ class Walk:
         topology = problem.topology
         self._layout = _layout(price, self._own, topology.device_index[options.site[self._own]])
         self._devices = topology.D if problem.no_overlap else 0
-        self._mean = float(options.time[self._own].mean())
+        *_, times, prices, _, _, _, _, _, _, paid = self._layout
+        self._mean = int(times.sum()) / len(times)
         self._ranks = np.array(ranks, dtype=np.float64)
         self._weight = problem.makespan_millionths / 10**6
-        costs = bool(options.cost[self._own].any() or problem.edges.weight.any())
+        costs = bool(len(paid) or prices.any())
         self._anywhere = 1.0 if self._weight == 0 else _ANYWHERE_COSTS if costs else _ANYWHERE
         self.turns = self._reinsert, self._walk
         """What takes turns: each takes a slack, as a share, and how many steps."""
@@ -89,7 +89,7 @@ class Walk:
         self._step = [_CAUTION * self._plan_seconds] * 2
         self._state = np.array([rng.randrange(1, 2**63)], dtype=np.uint64)
         self._values = np.array([np.inf, np.inf, 0.0])
-        self._priorities = np.stack([self._ranks, self._ranks])
+        self._priorities = np.array([ranks, ranks], dtype=np.float64)
         self._plans = np.full((5, problem.V), -1, dtype=np.int64)
 
     def best(self, clock: Clock, least: int, patience: int | None, report: Report = unheard) -> tuple[Found, int]:
@@ -174,27 +174,30 @@ class Walk:
 
 
 def _layout(price: Pricer, own: Ints, device: Ints) -> tuple[Ints, ...]:
-    problem, options = price.problem, price.problem.options
-    incoming, outgoing = price.dispatcher.incoming, price.dispatcher.outgoing
+    problem, options, edges = price.problem, price.problem.options, price.problem.edges
+    into, outof = edges.target.argsort(kind="stable"), edges.source.argsort(kind="stable")
     moved, paid = _transfers(price, problem)
     return (
-        _starts(price.own),
+        _starts(options.stage[own], problem.V),
         options.site[own],
         device,
         options.time[own],
         options.cost[own],
-        _starts(incoming),
-        np.array([e for e, _ in chain(*incoming)], dtype=np.int64),
-        np.array([u for _, u in chain(*incoming)], dtype=np.int64),
-        _starts(outgoing),
-        np.array([w for _, w in chain(*outgoing)], dtype=np.int64),
+        _starts(edges.target, problem.V),
+        into,
+        edges.source[into],
+        _starts(edges.source, problem.V),
+        edges.target[outof],
         moved,
         paid,
     )
 
 
-def _starts(parts: Sequence[Sequence[object] | Ints]) -> Ints:
-    return np.array([0, *accumulate(map(len, parts))], dtype=np.int64)
+def _starts(stage: Ints, stages: int) -> Ints:
+    """(V + 1,) where the parts of every stage begin, if these are in its order."""
+    starts = np.zeros(stages + 1, dtype=np.int64)
+    np.bincount(stage, minlength=stages).cumsum(out=starts[1:])
+    return starts
 
 
 def _transfers(price: Pricer, problem: Problem) -> tuple[Ints, Ints]:
