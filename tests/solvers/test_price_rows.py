@@ -209,6 +209,39 @@ def test_weights_of_stages_that_share_models_sum_to_one_at_most(seed: int) -> No
         assert (load[:-1] <= 1 + 1e-9).all()
 
 
+@pytest.mark.parametrize("shared", [False, True])
+def test_fixed_gangs_take_memory_of_all_their_devices(shared: bool) -> None:
+    """Several fixed gangs took whatever lay in memory behind the amounts of their first devices."""
+    several = 0
+    for seed in range(60):
+        problem = random_problem(seed, stages=5, gangs=True, memory="slack", extensions=shared)
+        plans = plans_of(problem, 1, seed)
+        if not plans:
+            continue
+        c = candidates(problem, problem.allowed)
+        own, fixed = c.of[0], places(c, plans[0])[1:].tolist()
+        keep = np.zeros(len(c.option), dtype=np.bool_)
+        keep[own] = keep[fixed] = True
+        free, brought = c.capacity.tolist(), {-1}
+        for option in fixed:
+            amount = int(c.share[option])
+            if int(c.weight_key[option]) not in brought:
+                amount += int(c.weight_share[option])
+                brought.add(int(c.weight_key[option]))
+            for device in c.devices[:, option].tolist():
+                free[device] -= amount
+        weight = node_weights(c, keep, strengthened=False)
+        for option in range(own.start, own.stop) if own.stop - own.start > 1 else ():
+            need = int(c.share[option])
+            if int(c.weight_key[option]) not in brought:
+                need += int(c.weight_share[option])
+            for k, device in enumerate(c.devices[:, option].tolist()):
+                binds = device < len(c.capacity) - 1 and 0 < need <= free[device]
+                assert weight[k, option] == pytest.approx(need / free[device] if binds else 0.0, rel=1e-12), seed
+        several += int((c.devices[1:, fixed] < len(c.capacity) - 1).any())
+    assert several > 5
+
+
 @pytest.mark.parametrize("kind", ["deadline", "affinity", "extensions"])
 def test_larger_problems_agree_with_cpsat(kind: str) -> None:
     pytest.importorskip("ortools")

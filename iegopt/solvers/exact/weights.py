@@ -74,7 +74,7 @@ def node_weights(c: Candidates, keep: Bools, strengthened: bool = True) -> Float
     for part in c.of:
         fixed[part] = keep[part] & (keep[part].sum() == 1)
     free = c.capacity.copy()
-    np.subtract.at(free, c.devices[:, fixed], c.share[fixed])
+    _take(free, c.devices[:, fixed], c.share[fixed])
     need = c.share
     if (c.weight_key >= 0).any():
         need = need + _parts_of_weights(c, keep, fixed, free)
@@ -95,7 +95,7 @@ def _parts_of_weights(c: Candidates, keep: Bools, fixed: Bools, free: Ints) -> I
     """(n,) what every option takes of its shared weights; those that fixed stages bring are taken from ``free``."""
     brought = np.flatnonzero(fixed & (c.weight_key >= 0))
     keys, first = np.unique(c.weight_key[brought], return_index=True)
-    np.subtract.at(free, c.devices[:, brought[first]], c.weight_share[brought[first]])
+    _take(free, c.devices[:, brought[first]], c.weight_share[brought[first]])
     part = np.zeros(len(keep), dtype=np.int64)
     open_ = np.flatnonzero(keep & ~fixed & (c.weight_key >= 0) & ~np.isin(c.weight_key, keys))
     if open_.size:
@@ -104,3 +104,9 @@ def _parts_of_weights(c: Candidates, keep: Bools, fixed: Bools, free: Ints) -> I
         users = np.bincount(np.unique(np.stack([index, stage]), axis=1)[0], minlength=len(key))
         part[open_] = c.weight_share[open_] // users[index]
     return part
+
+
+def _take(free: Ints, devices: Ints, amount: Ints) -> None:
+    """Take an amount (m,) from all of its devices (K, m)."""
+    # Given values of one axis for indices of two, ``at`` reads beyond the values (numpy 1.25 to 2.4 at least).
+    np.subtract.at(free, devices.ravel(), np.tile(amount, len(devices)))
