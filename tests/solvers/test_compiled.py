@@ -19,7 +19,7 @@ from iegopt.solvers.clock import Clock
 from iegopt.solvers.exact import compiled
 from iegopt.solvers.exact.candidates import candidates
 from iegopt.solvers.exact.compiled import Warmup, kernels, warmup
-from iegopt.solvers.exact.links import LevelLink
+from iegopt.solvers.exact.links import LevelLink, TableLink
 from iegopt.solvers.exact.messages import UNREACHABLE
 from iegopt.solvers.exact.relaxation import Relaxation, relaxation
 from iegopt.solvers.search.greedy import backtrack_fitting
@@ -108,6 +108,34 @@ def test_equals_numpy_where_nothing_is_allowed_or_costs_are_beyond(
     assert_same(dataclasses.replace(problem, capacity=np.zeros_like(problem.capacity)), monkeypatch)
     cost = np.full(len(problem.options.cost), UNREACHABLE // 4)
     assert_same(dataclasses.replace(problem, options=dataclasses.replace(problem.options, cost=cost)), monkeypatch)
+
+
+@pytest.mark.parametrize("first", range(0, 120, 40))
+def test_tables_of_pairs_equal_numpys(first: int, core: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> None:
+    clashes = timed = tables = 0
+    for seed in range(first, first + 40):
+        problem = random_problem(seed, stages=5, links=("tree", "odd")[seed % 2], gangs=seed % 3 > 0)
+        for other in (problem, with_overlap(problem, seed), with_shards(problem)):
+            if np.minimum.reduceat(other.allowed, other.options.ptr[:-1]).min() < 1:
+                continue
+            fast = candidates(other, other.allowed)
+            monkeypatch.setattr(compiled, "_ready", None)
+            slow = candidates(other, other.allowed)
+            monkeypatch.setattr(compiled, "_ready", core)
+            for mine, numpys in zip(fast.links, slow.links, strict=True):
+                assert type(mine) is type(numpys)
+                if not isinstance(mine, TableLink) or not isinstance(numpys, TableLink):
+                    continue
+                assert mine.table.tolist() == numpys.table.tolist()
+                assert (mine.time is None) == (numpys.time is None)
+                tables += 1
+                clashes += int((mine.table == UNREACHABLE).sum())
+                if mine.time is not None and numpys.time is not None:
+                    timed += 1
+                    assert mine.time.tolist() == numpys.time.tolist()
+    assert tables > 50
+    assert clashes > 5
+    assert timed > 5
 
 
 @pytest.mark.parametrize("forward", [True, False])

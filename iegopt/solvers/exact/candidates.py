@@ -13,11 +13,19 @@ import numpy.typing as npt
 
 from iegopt.problem.arrays import NO_LIMIT, TICKS_PER_SECOND, Problem
 from iegopt.problem.topology import Topology
-from iegopt.solvers.exact.coupled_links import Ends, TreePart, clashes, coupled_link, follows_tree, tree_shaped
+from iegopt.solvers.exact.coupled_links import (
+    Ends,
+    TreePart,
+    costs_nothing,
+    follows_tree,
+    ruled,
+    tree_link,
+    tree_shaped,
+)
 from iegopt.solvers.exact.couplings import coupling_forest, couplings
 from iegopt.solvers.exact.links import LevelLink, Link, TableLink
 from iegopt.solvers.exact.messages import UNREACHABLE
-from iegopt.solvers.exact.pair_costs import PairCosts
+from iegopt.solvers.exact.pair_tables import pair_tables
 from iegopt.solvers.exact.reduction import Reduction, reduction
 from iegopt.solvers.exact.relaxation import Forest
 from iegopt.solvers.exact.single import SingleNode
@@ -166,20 +174,22 @@ def candidates(problem: Problem, mask: Bools, rows: TimeRows | None = None) -> C
     used, devices = _devices(topology, options.site[option])
     capacity = np.append(problem.capacity[used], NO_LIMIT)
     coupled = couplings(problem)
-    pairs = PairCosts(problem, np.unique(options.site[option]))
     forest, between = coupling_forest(problem, coupled), tuple((each.source, each.target) for each in coupled)
     way = reduction(forest, between, count)
-    links: list[Link | None] = []
     whole = Ends.of(problem, option, position, devices)
     ends = [whole.part(p) for p in of]
-    tabled = [e for e, each in enumerate(coupled) if part is None or not follows_tree(problem, each)]
-    clash = dict(zip(tabled, clashes(whole, of, [between[e] for e in tabled], capacity), strict=True))
-    for e, each in enumerate(coupled):
-        link = coupled_link(problem, each, part, ends[each.source], ends[each.target], clash.get(e), pairs)
-        if isinstance(link, LevelLink) and _as_table(way, e, count[each.source] * count[each.target]):
-            links.append(link.part(np.arange(count[each.source]), np.arange(count[each.target])))
-        else:
-            links.append(link)
+    costly = {e: each for e, each in enumerate(coupled) if not costs_nothing(problem, each)}
+    tabled = {e: each for e, each in costly.items() if part is None or not follows_tree(problem, each)}
+    tables = dict(zip(tabled, pair_tables(problem, whole, of, list(tabled.values()), capacity), strict=True))
+    links: list[Link | None] = [None] * len(coupled)
+    for e, each in costly.items():
+        source, target = ends[each.source], ends[each.target]
+        if part is None or e in tabled:
+            links[e] = ruled(problem, each, tables[e], source, target)
+            continue
+        link = tree_link(problem, each, part, source, target)
+        small = _as_table(way, e, count[each.source] * count[each.target])
+        links[e] = link.part(np.arange(count[each.source]), np.arange(count[each.target])) if small else link
     return Candidates(
         problem, option, of, options.cost[option], options.time[option], options.share[option],
         options.weight_key[option], options.weight_share[option], devices, used, capacity,

@@ -101,14 +101,15 @@ def _registered() -> tuple[dict[str, tuple[Any, str]], str | None]:
     if numba.config.DISABLE_JIT:
         return {}, "numba is switched off: NUMBA_DISABLE_JIT is set"
     try:
-        from iegopt.solvers.exact import kernels, link_kernels
+        from iegopt.solvers.exact import kernels, link_kernels, table_kernel
         from iegopt.solvers.search import first_kernel, fit_kernel
         from iegopt.solvers.search import kernels as in_search
         from iegopt.solvers.timed import dispatching, openings, reinsertion
         from iegopt.solvers.timed import kernels as in_time
     except RuntimeError as error:  # numba looks for a folder for its cache as soon as a function is defined
         return {}, f"numba has nowhere to keep kernels, set NUMBA_CACHE_DIR to a folder ({error})"
-    assert link_kernels.send_columns.__name__ in kernels.KERNELS
+    for also in (link_kernels.send_columns, table_kernel.fill_tables):
+        assert also.__name__ in kernels.KERNELS
     modules = (kernels, in_search, fit_kernel, first_kernel, in_time, openings, dispatching, reinsertion)
     return {name: known for module in modules for name, known in module.KERNELS.items()}, None
 
@@ -122,6 +123,7 @@ def _call_each() -> None:
     from iegopt.problem.families import generate
     from iegopt.solvers.clock import Clock
     from iegopt.solvers.exact.batch import relaxations
+    from iegopt.solvers.exact.candidates import candidates
     from iegopt.solvers.exact.links import LevelLink
     from iegopt.solvers.exact.relaxation import relaxation
     from iegopt.solvers.exact.site_tree import SiteTree
@@ -130,7 +132,8 @@ def _call_each() -> None:
     from iegopt.solvers.timed.pricer import Pricer
     from iegopt.solvers.timed.walk import Walk
 
-    toy = generate("chain", 2, 4)
+    gangs, toy = generate("chain", 2, 8, gangs=True), generate("chain", 2, 4)
+    candidates(gangs, gangs.allowed)
     relaxed = relaxation(toy)
     relaxed.prune(0)
     CompiledRebuild(relaxed, (0, toy.options.ptr[:-1]), random.Random(0), check=False).go(1.0, 2, 1)

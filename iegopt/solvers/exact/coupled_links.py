@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -13,12 +11,11 @@ from iegopt.problem.arrays import NO_LIMIT, Problem
 from iegopt.problem.topology import Topology
 from iegopt.problem.transfer import cost_ticks, time_ticks
 from iegopt.solvers.exact.couplings import Coupling, broken_pairs, broken_per_level
-from iegopt.solvers.exact.links import LevelLink, Link, TableLink
+from iegopt.solvers.exact.links import LevelLink, TableLink
 from iegopt.solvers.exact.messages import UNREACHABLE
-from iegopt.solvers.exact.pair_costs import PairCosts, sharing
 from iegopt.solvers.exact.site_tree import SiteTree
 
-__all__ = ["Ends", "TreePart", "clashes", "coupled_link", "follows_tree", "tree_shaped"]
+__all__ = ["Ends", "TreePart", "costs_nothing", "follows_tree", "ruled", "tree_link", "tree_shaped"]
 
 Ints = npt.NDArray[np.int64]
 
@@ -70,86 +67,26 @@ def follows_tree(problem: Problem, coupling: Coupling) -> bool:
     return coupling.edge is None or problem.edges.hidden[coupling.edge] is None
 
 
-def coupled_link(
-    problem: Problem,
-    coupling: Coupling,
-    part: TreePart | None,
-    source: Ends,
-    target: Ends,
-    clash: tuple[Ints, Ints] | None,
-    pairs: PairCosts,
-) -> Link | None:
-    """The link between options of a coupling's stages; ``None`` where no pair costs or takes anything.
+def costs_nothing(problem: Problem, coupling: Coupling) -> bool:
+    """Whether no pair of options costs anything or takes time that counts."""
+    edge = coupling.edge
+    return edge is not None and problem.edges.weight[edge] == 0 and not problem.has_path_limits and not coupling.rules
 
-    Parameters
-    ----------
-    part
-        The tree of the sites in use, where links may follow one.
-    clash
-        Places in ``source`` and in ``target`` of the pairs that do not fit together (``clashes``), where it is tabled.
-    """
-    edge, timed = coupling.edge, problem.has_path_limits
-    if edge is not None and problem.edges.weight[edge] == 0 and not timed and not coupling.rules:
-        return None
-    if part is not None and follows_tree(problem, coupling):
-        apart = np.zeros(part.tree.S, dtype=np.bool_)
-        apart[part.tree.position] = _together(part.tree.S, source, target)[part.tree.position] > part.tightest
-        return _level_link(problem, coupling, part, source, target, apart)
-    if edge is None:
-        cost = np.zeros((len(source.option), len(target.option)), dtype=np.int64)
-        time = cost.copy()
-    else:
-        time, cost = pairs.ticks(edge, source.option, target.option)
-    site = problem.options.site
+
+def tree_link(problem: Problem, coupling: Coupling, part: TreePart, source: Ends, target: Ends) -> LevelLink:
+    """The link between options of the stages of a coupling that follows the tree."""
+    apart = np.zeros(part.tree.S, dtype=np.bool_)
+    apart[part.tree.position] = _together(part.tree.S, source, target)[part.tree.position] > part.tightest
+    return _level_link(problem, coupling, part, source, target, apart)
+
+
+def ruled(problem: Problem, coupling: Coupling, table: TableLink, source: Ends, target: Ends) -> TableLink:
+    """A table with what the rules of a coupling charge on top."""
+    cost, site = table.table, problem.options.site
     for rule, ticks in coupling.rules:
         broken = broken_pairs(problem, rule, site[source.option], site[target.option])
         cost = np.minimum(cost + np.where(broken, ticks, 0), UNREACHABLE)
-    if clash is not None:
-        cost[clash] = UNREACHABLE
-    return TableLink(cost, time if timed else None)
-
-
-def clashes(
-    ends: Ends, of: Sequence[slice], coupled: Sequence[tuple[int, int]], capacity: Ints
-) -> list[tuple[Ints, Ints]]:
-    """Per pair of stages the options, by their places within the stages, that do not fit on a device together.
-
-    Parameters
-    ----------
-    ends
-        All options, those of stage v being ``of[v]``.
-    coupled
-        Pairs of stages.
-    capacity (D + 1,)
-        By the numbers of ``Ends.devices``, the last without a limit.
-    """
-    stride, none = len(capacity), len(capacity) - 1
-    # One look for all couplings: a device of each is a number of its own.
-    sides = [[np.arange(of[v].start, of[v].stop) for v in side] for side in zip(*coupled, strict=True)]
-    if not coupled:
-        return []
-    keys, options = [], []
-    for side in sides:
-        option = np.concatenate(side)
-        number = np.repeat(np.arange(len(coupled)), [len(part) for part in side])
-        devices = ends.devices[:, option]
-        keys.append(np.where(devices < none, number * stride + devices, len(coupled) * stride))
-        options.append(option)
-    near, far, device = sharing(keys[0], keys[1], len(coupled) * stride)
-    number, device = np.divmod(device, stride)
-    a, b = options[0][near], options[1][far]
-    need = (ends.least + ends.weight)[a] + (ends.least + ends.weight)[b]
-    shared = ends.key[a] == ends.key[b]
-    if shared.any():
-        need -= np.where(shared & (ends.key[a] >= 0), ends.weight[b], 0)
-    clash = np.flatnonzero(need > capacity[device])
-    clash = clash[np.argsort(number[clash], kind="stable")]
-    starts = np.array([part.start for part in of])
-    source, target = np.array(coupled).T
-    a, b, number = a[clash], b[clash], number[clash]
-    a, b = a - starts[source[number]], b - starts[target[number]]
-    stops = np.searchsorted(number, np.arange(len(coupled) + 1)).tolist()
-    return [(a[i:j], b[i:j]) for i, j in pairwise(stops)]
+    return TableLink(cost, table.time)
 
 
 def _level_link(

@@ -8,20 +8,99 @@ are nested: the level at which two sites meet is the number of levels at which t
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from functools import cached_property
+from weakref import WeakKeyDictionary
+
 import numpy as np
 import numpy.typing as npt
 
 from iegopt.problem.arrays import TICKS_PER_SECOND, Problem
+from iegopt.problem.topology import Topology
 from iegopt.problem.transfer import cost_ticks, edge_ticks, time_ticks
 from iegopt.solvers.exact.tree_index import tree_index
 
-__all__ = ["PairCosts", "sharing"]
+__all__ = ["Numbers", "PairCosts", "sharing"]
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
+Bools = npt.NDArray[np.bool_]
+
+_kept: WeakKeyDictionary[Topology, Numbers] = WeakKeyDictionary()
 
 _MOST_NUMBERED = 250
 """Sites up to which the numbers of all their pairs are worked out once for all edges."""
+
+
+@dataclass(frozen=True, eq=False)
+class Numbers:
+    """Of the links of a topology at which two sites can meet, 0 at home, times every width that both may have.
+
+    Attributes
+    ----------
+    group (levels − 1, S)
+        Per level but the widest, which joins all, the group of every site.
+    first (levels + 1,), own (levels + 1, S)
+        Number of a level's first link, home being a level of its own; what it is more for a site's.
+    kind (S,), widths
+        Which of the widths a site has.
+    latency, rate, width (N,)
+        Seconds, seconds per byte, and shards of what every number stands for.
+    uniform
+        Whether all links of a level are alike.
+    """
+
+    group: Ints
+    first: Ints
+    own: Ints
+    kind: Ints
+    widths: Ints
+    latency: Floats
+    rate: Floats
+    width: Ints
+    uniform: bool
+
+    @classmethod
+    def of(cls, topology: Topology) -> Numbers:
+        """Kept as long as the topology lives; it has no measured pairs."""
+        known = _kept.get(topology)
+        if known is None:
+            known = _kept[topology] = cls._of(topology)
+        return known
+
+    @classmethod
+    def _of(cls, topology: Topology) -> Numbers:
+        tree, S = tree_index(topology), topology.S
+        group = [level.of_site[tree.position] for level in tree.levels]
+        none = np.zeros(S, dtype=np.int64)
+        own = [none, *(g if len(level.latency) > 1 else none for g, level in zip(group, tree.levels, strict=True))]
+        widths = np.unique(np.append(topology.shard_width, 1))
+        latency, rate = (np.append(0.0, each) for each in (tree.latency, tree.seconds_per_byte))
+        return cls(
+            np.array(group[:-1], dtype=np.int64).reshape(-1, S),
+            np.array([0, *(1 + offset for offset in tree.offsets[:-1])]),
+            np.stack(own),
+            np.searchsorted(widths, topology.shard_width),
+            widths,
+            np.repeat(latency, len(widths)),
+            np.repeat(rate, len(widths)),
+            np.tile(widths, len(latency)),
+            all(len(level.latency) == 1 for level in tree.levels),
+        )
+
+    def between(self, a: Ints, b: Ints) -> npt.NDArray[np.intp]:
+        """(a, b) numbers of pairs of sites."""
+        level = (a[:, None] != b).view(np.int8)
+        for group in self.group:
+            level += group[a][:, None] != group[b]
+        numbers: npt.NDArray[np.intp] = level.astype(np.intp)
+        if not self.uniform:
+            numbers = self.first[numbers] + self.own[numbers, a[:, None]]
+        if len(self.widths) > 1:
+            mine, theirs = self.kind[a], self.kind[b]
+            numbers *= len(self.widths)
+            numbers += np.where(mine[:, None] == theirs, mine[:, None], 0)
+        return numbers
 
 
 class PairCosts:
@@ -29,39 +108,53 @@ class PairCosts:
 
     Parameters
     ----------
-    sites (m,)
-        Sites in use, ascending.
+    site (n,)
+        Sites in use.
     """
 
-    def __init__(self, problem: Problem, sites: Ints) -> None:
+    def __init__(self, problem: Problem, site: Ints) -> None:
         self.problem = problem
-        topology = problem.topology
-        self._measured = topology.pair_latency is not None
-        if self._measured:
-            return
-        tree = tree_index(topology)
-        self._group = [level.of_site[tree.position].astype(np.int32) for level in tree.levels[:-1]]
-        """Per level but the widest, which joins all, the group (S,) of every site."""
-        self._uniform = all(len(level.latency) == 1 for level in tree.levels)
-        one = [np.zeros(topology.S, dtype=np.int64)]
-        own = [level.of_site[tree.position] if len(level.latency) > 1 else one[0] for level in tree.levels]
-        self._first = np.array([0, *(1 + offset for offset in tree.offsets[:-1])])
-        self._own = np.stack(one + own)
-        width = topology.shard_width
-        self._widths = np.unique(np.append(width, 1))
-        self._class = np.searchsorted(self._widths, width).astype(np.int8)
-        latency, rate = (np.append(0.0, each) for each in (tree.latency, tree.seconds_per_byte))
-        self._latency, self._rate = (np.repeat(x, len(self._widths)) for x in (latency, rate))
-        self._k = np.tile(self._widths, len(latency))
-        self._home = np.arange(len(self._k)) < len(self._widths)
-        size = problem.edges.bytes[:, None] / self._k
-        self._raw: Floats = np.where(self._home, 0.0, self._latency + size * self._rate)
-        self._cost = np.rint(problem.edges.weight[:, None] * self._raw * TICKS_PER_SECOND).astype(np.int64)
-        self._place: Ints | None = None
-        if len(sites) <= _MOST_NUMBERED:
-            self._place = np.zeros(topology.S, dtype=np.int64)
-            self._place[sites] = np.arange(len(sites))
-            self._numbers = self._codes(sites, sites)
+        self._site = site
+        self._measured = problem.topology.pair_latency is not None
+
+    def by_link(self, edge: int) -> bool:
+        """Whether an edge costs by the number of a pair alone."""
+        return not self._measured and self.problem.edges.hidden[edge] is None
+
+    @cached_property
+    def numbers(self) -> Numbers:
+        return Numbers.of(self.problem.topology)
+
+    @cached_property
+    def _home(self) -> Bools:
+        return np.arange(len(self.numbers.width)) < len(self.numbers.widths)
+
+    @cached_property
+    def _raw(self) -> Floats:
+        """(E, N) seconds."""
+        numbers = self.numbers
+        size = self.problem.edges.bytes[:, None] / numbers.width
+        return np.where(self._home, 0.0, numbers.latency + size * numbers.rate)
+
+    @cached_property
+    def time(self) -> Ints:
+        """(E, N) ticks of time."""
+        return time_ticks(self._raw)
+
+    @cached_property
+    def cost(self) -> Ints:
+        """(E, N) ticks of cost."""
+        return np.rint(self.problem.edges.weight[:, None] * self._raw * TICKS_PER_SECOND).astype(np.int64)
+
+    @cached_property
+    def _known(self) -> tuple[Ints, npt.NDArray[np.intp]] | None:
+        """The place (S,) of every site in use, and the numbers of all their pairs, where these are few."""
+        sites = np.unique(self._site)
+        if len(sites) > _MOST_NUMBERED:
+            return None
+        place = np.zeros(self.problem.topology.S, dtype=np.int64)
+        place[sites] = np.arange(len(sites))
+        return place, self.numbers.between(sites, sites)
 
     def ticks(self, edge: int, source: Ints, target: Ints) -> tuple[Ints, Ints]:
         """(a, b) ticks of time and of cost between options of an edge's source and target.
@@ -73,38 +166,25 @@ class PairCosts:
         """
         if self._measured:
             return edge_ticks(self.problem, edge, source[:, None], target[None, :])
-        edges, site = self.problem.edges, self.problem.options.site
-        codes = self._codes_of(site[source], site[target])
+        edges, site, numbers = self.problem.edges, self.problem.options.site, self.numbers
+        of_pairs = self._between(site[source], site[target])
         raw, hidden = self._raw[edge], edges.hidden[edge]
         if hidden is None:
-            cost = self._cost[edge].take(codes)
-            return (time_ticks(raw).take(codes) if self.problem.has_path_limits else cost), cost
-        size = edges.bytes[edge] / self._k
-        least = np.where(self._home, 0.0, self._latency + np.minimum(edges.chunk[edge] / self._k, size) * self._rate)
+            cost = self.cost[edge].take(of_pairs)
+            return (self.time[edge].take(of_pairs) if self.problem.has_path_limits else cost), cost
+        size = edges.bytes[edge] / numbers.width
+        chunk = np.minimum(edges.chunk[edge] / numbers.width, size)
+        least = np.where(self._home, 0.0, numbers.latency + chunk * numbers.rate)
         hides = hidden[source - self.problem.options.ptr[edges.source[edge]]]
-        seconds = raw[codes]
-        seconds = np.where(seconds > 0, np.maximum(seconds - hides[:, None], least[codes]), 0.0)
+        seconds = raw[of_pairs]
+        seconds = np.where(seconds > 0, np.maximum(seconds - hides[:, None], least[of_pairs]), 0.0)
         return time_ticks(seconds), cost_ticks(self.problem, edge, seconds)
 
-    def _codes_of(self, a: Ints, b: Ints) -> npt.NDArray[np.intp]:
-        """As ``_codes``, looked up where all are known."""
-        if self._place is None:
-            return self._codes(a, b)
-        return self._numbers[self._place[a][:, None], self._place[b]]
-
-    def _codes(self, a: Ints, b: Ints) -> npt.NDArray[np.intp]:
-        """(a, b) numbers of the links over which sites meet, 0 at home, and of the widths that both have in common."""
-        level = (a[:, None] != b).view(np.int8)
-        for group in self._group:
-            level += group[a][:, None] != group[b]
-        codes: npt.NDArray[np.intp] = level.astype(np.intp)
-        if not self._uniform:
-            codes = self._first[codes] + self._own[codes, a[:, None]]
-        if len(self._widths) > 1:
-            mine, theirs = self._class[a], self._class[b]
-            codes *= len(self._widths)
-            codes += np.where(mine[:, None] == theirs, mine[:, None], np.int8(0))
-        return codes
+    def _between(self, a: Ints, b: Ints) -> npt.NDArray[np.intp]:
+        if self._known is None:
+            return self.numbers.between(a, b)
+        place, numbers = self._known
+        return numbers[place[a][:, None], place[b]]
 
 
 def sharing(near: Ints, far: Ints, none: int) -> tuple[Ints, Ints, Ints]:
