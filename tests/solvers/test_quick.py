@@ -71,6 +71,14 @@ def test_a_stage_that_fits_nowhere_in_the_sample_looks_further() -> None:
     assert int(found[1][1]) == sites + only
 
 
+def test_where_the_cheapest_places_leave_no_room_stages_are_packed() -> None:
+    for seed, stages in ((649, 50), (2448, 50)):
+        problem = generate("layered", stages, 64, "tight", seed)
+        found = quick_plan(problem, plenty())
+        assert found is not None
+        assert check_assignment(problem, found[1].tolist()).objective == found[0]
+
+
 @pytest.fixture
 def core() -> SimpleNamespace:
     """The compiled kernels, not yet in use."""
@@ -109,21 +117,26 @@ def test_kernels_make_the_same_quick_plan_of_random_problems(
         assert_same_by_kernels(random_problem(seed), core, monkeypatch)
 
 
-def test_the_kernel_takes_time_by_the_edges_of_a_stage_not_by_all_edges(core: SimpleNamespace) -> None:
-    stages, sites = 20_000, 4
-    every, at = np.arange(stages), np.arange(sites)
-    place, none = np.full(stages, -1), np.zeros(0, dtype=np.int64)
-    cost, need = np.ones(stages * sites), np.ones(stages * sites, dtype=np.int64)
+def test_kernels_keep_affinities_and_measured_links_too(core: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> None:
+    for seed in range(20):
+        for links in ("odd", "pairs"):
+            assert_same_by_kernels(random_problem(seed, links=links, gangs=seed % 2 > 0), core, monkeypatch)
+    assert_same_by_kernels(generate("layered", 50, 64, "tight", 649), core, monkeypatch)  # packed
+    for seed in (0, 1, 3, 4):
+        problem = generate("chain", 20, 128, "part_full", seed)
+        assert any(rule.required for rule in problem.affinities)
+        assert_same_by_kernels(problem, core, monkeypatch)
+
+
+def test_the_kernel_takes_time_by_the_edges_of_a_stage_not_by_all_edges(
+    core: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(compiled, "_ready", core)
+    problem = generate("chain", 20_000, 4, "slack", 1)
     begun = time.thread_time()
-    placed = core.fit(
-        0, every, np.arange(0, stages * sites + 1, sites), none, cost, need, np.arange(sites + 1), at,
-        np.ones((sites, 2, sites)), every[:-1], every[1:].copy(), np.ones((stages - 1, 2)),
-        np.full(sites, stages), place, np.zeros(stages, dtype=np.int64),
-    )  # fmt: skip
+    quick_plan(problem, plenty())
     # Every stage looking at all edges takes half a second.
     assert time.thread_time() - begun < 0.1
-    assert placed == stages
-    assert place.min() >= 0
 
 
 def test_slow_calls_count_once_there_are_several_and_are_forgotten() -> None:
@@ -143,9 +156,10 @@ def test_slow_calls_count_once_there_are_several_and_are_forgotten() -> None:
 
 def test_no_quick_plan_is_begun_where_it_takes_longer_than_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
     slow = Slowness()
+    monkeypatch.setattr(compiled, "_ready", None)
     monkeypatch.setattr(quick, "_own_slowness", slow)
     monkeypatch.setattr(quick, "slowness", Slowness())
-    monkeypatch.setattr(quick, "_NEEDS", 1.0)  # so that any machine is quicker
+    monkeypatch.setattr(quick, "_NEEDS", (1.0, 0.0, 0.0))  # so that any machine is quicker
     for _ in range(5):
         slow.learn(1.0, 1e-6)
     problem = generate("chain", 20, 64, "slack", 1)

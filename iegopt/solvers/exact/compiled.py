@@ -102,7 +102,7 @@ def _registered() -> tuple[dict[str, tuple[Any, str]], str | None]:
         return {}, "numba is switched off: NUMBA_DISABLE_JIT is set"
     try:
         from iegopt.solvers.exact import kernels, link_kernels, table_kernel
-        from iegopt.solvers.search import first_kernel, fit_kernel
+        from iegopt.solvers.search import first_kernel, quick_kernel
         from iegopt.solvers.search import kernels as in_search
         from iegopt.solvers.timed import dispatching, openings, reinsertion
         from iegopt.solvers.timed import kernels as in_time
@@ -110,7 +110,7 @@ def _registered() -> tuple[dict[str, tuple[Any, str]], str | None]:
         return {}, f"numba has nowhere to keep kernels, set NUMBA_CACHE_DIR to a folder ({error})"
     for also in (link_kernels.send_columns, table_kernel.fill_tables):
         assert also.__name__ in kernels.KERNELS
-    modules = (kernels, in_search, fit_kernel, first_kernel, in_time, openings, dispatching, reinsertion)
+    modules = (kernels, in_search, first_kernel, quick_kernel, in_time, openings, dispatching, reinsertion)
     return {name: known for module in modules for name, known in module.KERNELS.items()}, None
 
 

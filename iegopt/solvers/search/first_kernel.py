@@ -83,7 +83,7 @@ def first_plan(
     kind, degree, start, devices = sites
     V, m, K = len(order), len(kind), len(degree)
     load = _loads(sites, device_load)
-    cost, need = np.full(V * m, np.inf), np.zeros(V * m, dtype=np.int64)
+    cost, need = np.full((V, m), np.inf), np.zeros((V, m), dtype=np.int64)
     least = np.full(V, np.inf)
     t0, each = np.empty(K), np.empty(K)
     for v in range(V):
@@ -95,21 +95,20 @@ def first_plan(
         for p in range(m):
             seconds = t0[kind[p]]
             if seconds < np.inf and seconds * load[p] <= slas[v]:
-                cost[v * m + p] = seconds * (weights[0] + weights[1] * load[p] + weights[2] * worth[p])
-                need[v * m + p] = np.int64(each[kind[p]])
-    first, at, chosen = np.arange(0, V * m + 1, m), np.empty(0, dtype=np.int64), np.empty(V, dtype=np.int64)
+                cost[v, p] = seconds * (weights[0] + weights[1] * load[p] + weights[2] * worth[p])
+                need[v, p] = np.int64(each[kind[p]])
     factor = np.empty((len(source), 2))
     factor[:, 0] = weights[3]
     factor[:, 1] = weights[3] * sizes
-    placed = -1
+    placed = False
     for largest_first in range(2):
         by = np.argsort(-least, kind="mergesort") if largest_first else order
         free = device_free.copy()
         place[:] = -1
-        placed = fit(0, by, first, at, cost, need, start, devices, links, source, target, factor, free, place, chosen)
-        if placed == V:
+        placed = fit(by, cost, need, start, devices, links, source, target, factor, free, place)
+        if placed:
             break
-    if placed < V:
+    if not placed:
         return False
     for e in range(len(source)):
         a, b = place[source[e]], place[target[e]]

@@ -1,18 +1,16 @@
-"""Best fit (``best_fit.py``, ``quick.py``) as a loop that numba compiles (the extra ``fast``; see ``exact.kernels``).
+"""Best fit (``best_fit.py``) as a loop that numba compiles (the extra ``fast``; see ``exact.kernels``).
 
 Sites are few, so that a stage looks at all of them: it costs less than to keep them in order.
 """
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import numpy.typing as npt
 
-from iegopt.solvers.compiling import kernel, part
+from iegopt.solvers.compiling import part
 
-__all__ = ["KERNELS", "edges_of", "fit"]
+__all__ = ["edges_of", "fit"]
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -34,40 +32,35 @@ def edges_of(source: Ints, target: Ints, stages: int) -> tuple[Ints, Ints]:
     return begin, edges
 
 
-@kernel
+@part
 def fit(
-    begin: int, order: Ints, first: Ints, at: Ints, cost: Floats, need: Ints, start: Ints, devices: Ints,
-    links: Floats, source: Ints, target: Ints, factor: Floats, free: Ints, place: Ints, chosen: Ints,
-) -> int:  # fmt: skip
+    order: Ints, cost: Floats, need: Ints, start: Ints, devices: Ints, links: Floats, source: Ints, target: Ints,
+    factor: Floats, free: Ints, place: Ints,
+) -> bool:  # fmt: skip
     """Place stages in an order, each where it costs least with its edges to those placed before it.
 
     Parameters
     ----------
-    begin
-        Position in the order of the first stage that is to be placed.
-    first (V + 1,), at, cost, need
-        The options of every stage; of each option its site, seconds (infinite: not to be had) and what it takes of each
-        device. Nothing in ``at``: every stage has one option on each site, in their order.
+    cost, need (V, m)
+        Seconds of every stage on every site (infinite: not to be had) and what it takes of each device.
     start (m + 1,), devices
         The devices of every site, by their index into ``free``.
     links (m, 2, m)
         Latency, and seconds per byte, between every two sites.
     source, target (E,), factor (E, 2)
         Stages at both ends of every edge; weight, and weight · bytes.
-    free, place (V,), chosen (V,)
-        Changed in place: what is left of every device; site of every placed stage, −1 for others; its option.
+    free, place (V,)
+        Changed in place: what is left of every device; site of every placed stage, −1 for others.
 
     Returns
     -------
-    int
-        Position of the first stage that fits nowhere; V: none.
+    bool
+        Whether all are placed, and none fits nowhere.
     """
     m = len(links)
-    everywhere = len(at) == 0
     moved = np.empty(m)
     edge_start, edges = edges_of(source, target, len(place))
-    for i in range(begin, len(order)):
-        v = order[i]
+    for v in order:
         moved[:] = 0.0
         for e in edges[edge_start[v] : edge_start[v + 1]]:
             other = place[target[e] if source[e] == v else source[e]]
@@ -75,29 +68,17 @@ def fit(
                 for p in range(m):
                     moved[p] += factor[e, 0] * links[other, 0, p] + factor[e, 1] * links[other, 1, p]
         best, least = -1, np.inf
-        for o in range(first[v], first[v + 1]):
-            p = o - first[v] if everywhere else at[o]
-            score = cost[o] + moved[p]
+        for p in range(m):
+            score = cost[v, p] + moved[p]
             if score < least:
                 fits = True
                 for d in range(start[p], start[p + 1]):
-                    fits = fits and free[devices[d]] >= need[o]
+                    fits = fits and free[devices[d]] >= need[v, p]
                 if fits:
-                    best, least = o, score
+                    best, least = p, score
         if best < 0:
-            return i
-        chosen[v] = best
-        place[v] = best - first[v] if everywhere else at[best]
-        for d in range(start[place[v]], start[place[v] + 1]):
-            free[devices[d]] -= need[best]
-    return len(order)
-
-
-KERNELS: dict[str, tuple[Any, str]] = {
-    "fit": (
-        fit,
-        "int64(int64, int64[::1], int64[::1], int64[::1], float64[::1], int64[::1], int64[::1], int64[::1], "
-        "float64[:, :, ::1], int64[::1], int64[::1], float64[:, ::1], int64[::1], int64[::1], int64[::1])",
-    )
-}
-"""Name -> numba's dispatcher, and the signature to compile it for."""
+            return False
+        place[v] = best
+        for d in range(start[best], start[best + 1]):
+            free[devices[d]] -= need[v, best]
+    return True

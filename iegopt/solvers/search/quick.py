@@ -17,28 +17,29 @@ import numpy.typing as npt
 
 from iegopt.problem.arrays import NO_LIMIT, TICKS_PER_SECOND, Problem
 from iegopt.problem.topology import Topology
-from iegopt.problem.transfer import kept_links, links_among, site_links
+from iegopt.problem.transfer import kept_links, links_among
 from iegopt.solvers.cells import cell_of
 from iegopt.solvers.clock import Clock, Slowness, pressure, slowness
-from iegopt.solvers.evaluate import feasible, objective
+from iegopt.solvers.evaluate import affinity_holds, feasible, objective
 from iegopt.solvers.exact.compiled import kernels
+from iegopt.solvers.search.sample import PROBES, SITES, alike, first_share, need_of, sample
 
 __all__ = ["quick_plan"]
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 
-_SITES = 64
-"""Sites of the sample: some hundred microseconds' worth of pairs. Where the links of all pairs are kept, all sites."""
-_PROBES = 1
-"""Stages whose costs choose the sample, besides that of the largest share."""
 _POLLED = 8
 """Stages placed between two looks at the clock."""
-_NEEDS, _OPTION_NEEDS, _STAGE_NEEDS, _COMPILED_STAGE_NEEDS = 2.5e-4, 2.5e-9, 8e-6, 2e-6
-"""Seconds of it at least, and more per option and per stage, by numpy or by a kernel, as measured on one core of a
+_NEEDS, _COMPILED_NEEDS = (2.5e-4, 2.5e-9, 8e-6), (1.3e-4, 2.1e-9, 5e-7)
+"""Seconds of it at least, and more per option and per stage, by numpy and by a kernel, as measured on one core of a
 server."""
 _GRACE = 3e-4
 """Seconds by which a plan may be late, where there would be none."""
+
+_NO_LINKS, _NO_PAIRS = np.zeros((0, 2, 0)), (np.zeros((0, 0)), np.zeros((0, 0)))
+_NONE = np.zeros(0, dtype=np.int64)
+_NO_RULES = np.zeros(1, dtype=np.int64), _NONE, _NONE, _NONE
 
 _own_slowness = Slowness()
 
@@ -46,13 +47,14 @@ _own_slowness = Slowness()
 def quick_plan(problem: Problem, clock: Clock) -> tuple[int, Ints] | None:
     """Objective in ticks and (V,) options of a feasible plan.
 
-    Two orders are tried: predecessors before successors, then the largest memory first. ``None`` where in both a stage
-    fits nowhere or a limit that couples stages is broken, or the clock ends first.
+    Two orders are tried, predecessors before successors, then the largest memory first, and this packed: every stage
+    where least room is left (best fit decreasing, Johnson 1973). ``None`` where in each a stage fits nowhere or a limit
+    that couples stages is broken, or the clock ends first.
     """
     if problem.V == 0 or int(np.diff(problem.options.ptr).min()) == 0:
         return None
-    stage_needs = _STAGE_NEEDS if kernels() is None else _COMPILED_STAGE_NEEDS
-    needs = _NEEDS + _OPTION_NEEDS * len(problem.options.site) + stage_needs * problem.V
+    least, option, stage = _NEEDS if kernels() is None else _COMPILED_NEEDS
+    needs = least + option * len(problem.options.site) + stage * problem.V
     if clock.left + _GRACE < pressure() * _own_slowness.ratio * needs:
         _own_slowness.forget()
         slowness.forget()
@@ -64,19 +66,74 @@ def quick_plan(problem: Problem, clock: Clock) -> tuple[int, Ints] | None:
 
 
 def _quick_plan(problem: Problem, clock: Clock) -> tuple[int, Ints] | None:
-    search = _BestFit(problem)
-    for largest_first in (False, True):
-        plan = search.place(search.largest_first() if largest_first else problem.order.tolist(), clock)
-        if plan is not None and (not _coupled(problem) or feasible(problem, plan)):
-            return objective(problem, plan), plan
+    core = kernels()
+    place = _BestFit(problem).place if core is None else _Compiled(problem, core).place
+    for largest_first, packed in ((False, False), (True, False), (True, True)):
+        found = place(_largest_first(problem) if largest_first else problem.order, packed, clock)
+        if found is not None and _keeps(problem, found[1]):
+            return found
         if clock.left <= 0:
             break
     return None
 
 
-def _coupled(problem: Problem) -> bool:
-    """Whether there is more to keep than SLAs and memory, which best fit sees to."""
-    return bool(problem.affinities) or problem.has_path_limits or problem.budget < NO_LIMIT
+def _largest_first(problem: Problem) -> Ints:
+    """The stages by what they take of a device in their first option, most first."""
+    return np.argsort(-first_share(problem), kind="stable")
+
+
+class _Compiled:
+    """Sample, options and placement in one call of a kernel: too short to look at the clock."""
+
+    def __init__(self, problem: Problem, core: SimpleNamespace) -> None:
+        self._problem, self._core = problem, core
+        options, edges, topology = problem.options, problem.edges, problem.topology
+        kept, pairs = kept_links(topology), (topology.pair_latency, topology.pair_seconds_per_byte)
+        tree = (
+            (topology.device_ptr, topology.device_index), np.ascontiguousarray(topology.group), topology.latency,
+            topology.seconds_per_byte, _NO_PAIRS if pairs[0] is None else tuple(map(np.ascontiguousarray, pairs)),
+            topology.parallel_shards,
+        )  # fmt: skip
+        self._arguments = (
+            (
+                options.ptr, options.site, options.cost, options.time, options.share, options.weight_key,
+                options.weight_share,
+            ),
+            problem.capacity, (problem.sla, problem.finish_by), problem.deadline, tree,
+            _NO_LINKS if kept is None else kept, (edges.source, edges.target), (edges.weight, edges.bytes),
+            _rules(problem),
+        )  # fmt: skip
+        self._plain = problem.makespan_weight == 0 and all(hidden is None for hidden in edges.hidden)
+
+    def place(self, order: Ints, packed: bool, _: Clock) -> tuple[int, Ints] | None:
+        problem, plan = self._problem, np.empty(self._problem.V, dtype=np.int64)
+        value = self._core.quick_fit(*self._arguments, order, SITES, -(-problem.V // PROBES), packed, plan)
+        if value < 0:
+            return None
+        if not self._plain:
+            return objective(problem, plan), plan
+        preferred = (rule for rule in problem.affinities if not rule.required)
+        return value + sum(rule.penalty for rule in preferred if not affinity_holds(problem, rule, plan)), plan
+
+
+def _rules(problem: Problem) -> tuple[Ints, Ints, Ints, Ints]:
+    """Required affinities as ``quick_kernel`` has them."""
+    required = [rule for rule in problem.affinities if rule.required]
+    if not required:
+        return _NO_RULES
+    return (
+        np.cumsum([0, *(len(rule.stages) for rule in required)]),
+        np.array([v for rule in required for v in rule.stages]),
+        np.array([rule.level for rule in required]),
+        np.array([int(rule.apart) for rule in required]),
+    )
+
+
+def _keeps(problem: Problem, plan: Ints) -> bool:
+    """Whether a plan keeps what best fit does not see to: all but SLAs and memory."""
+    if problem.has_path_limits or problem.budget < NO_LIMIT:
+        return feasible(problem, plan)
+    return all(affinity_holds(problem, rule, plan) for rule in problem.affinities if rule.required)
 
 
 class _BestFit:
@@ -90,8 +147,8 @@ class _BestFit:
         self.problem = problem
         self.limit = np.minimum(problem.sla, np.minimum(problem.finish_by, problem.deadline))
         tightest = topology.tightest(problem.capacity)
-        self.on_all = _alike(problem)
-        sites = _sample(problem, tightest, self.limit, self.on_all)
+        self.on_all = alike(problem)
+        sites = sample(problem, tightest, self.limit, self.on_all)
         self.sites: list[int] = sites.tolist()
         self.links = _links(topology, sites)
         self.device_start, self.devices = _devices(problem, sites)
@@ -106,11 +163,10 @@ class _BestFit:
             self.option = np.flatnonzero((self.place_of >= 0)[options.site])
             self.first = np.searchsorted(self.option, options.ptr).tolist()
             self.place_at = self.place_of[options.site[self.option]]
-        self.need = _need(problem, self.option)
+        self.need = need_of(problem, self.option)
         limit = np.repeat(self.limit, np.diff(self.first))
         usable = (options.time[self.option] <= limit) & (self.need <= tightest[sites][self.place_at])
         self.cost = np.where(usable, options.cost[self.option] / TICKS_PER_SECOND, np.inf)
-        self.ruled = any(rule.required for rule in problem.affinities)
         self.rules: list[list[tuple[tuple[int, ...], Ints, bool]]] = [[] for _ in range(problem.V)]
         for rule in problem.affinities:
             if rule.required:
@@ -129,25 +185,18 @@ class _BestFit:
             found[v].append((u, factor))
         return found
 
-    def largest_first(self) -> list[int]:
-        """The stages by what they take of a device in their first option, most first."""
-        order: list[int] = np.argsort(-_first_share(self.problem), kind="stable").tolist()
-        return order
-
-    def place(self, order: list[int], clock: Clock) -> Ints | None:
-        """(V,) options: every stage where it costs least, with its edges to the stages placed before it.
+    def place(self, order: Ints, packed: bool, clock: Clock) -> tuple[int, Ints] | None:
+        """Value and (V,) options: every stage where it costs least, with its edges to the stages placed before it, or
+        where least room is left.
 
         A place that breaks a required affinity with one of these has no room.
         """
-        core = kernels()
-        if core is not None and not self.ruled:
-            return self._place_compiled(core, order)
         topology, first, links, cost, needed = self.problem.topology, self.first, self.links, self.cost, self.need
         devices, start, single, on_all = self.devices, self.device_start, self.single, self.on_all
         free = self.problem.capacity.copy()
         plan = np.zeros(self.problem.V, dtype=np.int64)
         place = [-1] * self.problem.V
-        for i, v in enumerate(order):
+        for i, v in enumerate(order.tolist()):
             if i % _POLLED == 0 and clock.left <= -_GRACE:
                 return None
             begin, end = first[v], first[v + 1]
@@ -166,16 +215,16 @@ class _BestFit:
                 room, moved = room[at], None if moved is None else moved[at]
             score = cost[begin:end] if moved is None else cost[begin:end] + moved
             score = np.where(needed[begin:end] <= room, score, np.inf)
-            best = int(score.argmin()) if begin < end else -1
+            best = int(score.argmin()) if begin < end and not packed else -1
             if best >= 0 and score[best] < np.inf:
                 option, need = int(self.option[begin + best]), needed[begin + best]
                 place[v] = int(self.place_at[begin + best])
                 site = self.sites[place[v]]
             else:
-                anywhere = self._outside(v, free)
+                anywhere = self._outside(v, free, packed)
                 if anywhere is None:
                     return None
-                option, need = anywhere, _need(self.problem, slice(anywhere, anywhere + 1))[0]
+                option, need = anywhere, need_of(self.problem, slice(anywhere, anywhere + 1))[0]
                 site = int(self.problem.options.site[option])
                 place[v] = int(self.place_of[site])
             plan[v] = option
@@ -183,63 +232,16 @@ class _BestFit:
                 free[devices[place[v]]] -= need
             else:
                 free[topology.devices_of(site)] -= need
-        return plan
+        return objective(self.problem, plan), plan
 
-    def _place_compiled(self, core: SimpleNamespace, order: list[int]) -> Ints | None:
-        """The same by a kernel, in a quarter of a microsecond a stage: too short to look at the clock."""
-        problem, sequence, first = self.problem, np.array(order), np.array(self.first)
-        at, start = self.place_at[: 0 if self.on_all else None], np.append(self.device_start, len(self.devices))
-        free, place, chosen = problem.capacity.copy(), np.full(problem.V, -1), np.zeros(problem.V, dtype=np.int64)
-        outside: dict[int, int] = {}
-        begin = 0
-        while True:
-            begin = core.fit(
-                begin, sequence, first, at, self.cost, self.need, start, self.devices, self.links,
-                problem.edges.source, problem.edges.target, self.factor, free, place, chosen,
-            )  # fmt: skip
-            if begin == problem.V:
-                break
-            v = order[begin]
-            option = self._outside(v, free)
-            if option is None:
-                return None
-            site = int(problem.options.site[option])
-            free[problem.topology.devices_of(site)] -= _need(problem, slice(option, option + 1))[0]
-            outside[v], place[v] = option, self.place_of[site]
-            begin += 1
-        plan: Ints = self.option[chosen]
-        for v, option in outside.items():
-            plan[v] = option
-        return plan
-
-    def _outside(self, v: int, free: Ints) -> int | None:
-        """The cheapest of all options of a stage that fits, whatever its edges cost."""
+    def _outside(self, v: int, free: Ints, packed: bool) -> int | None:
+        """Of all options of a stage that fit the cheapest, or where least room is left, whatever edges cost."""
         options = self.problem.options
         span = options.of(v)
-        room = self.problem.topology.tightest(free)[options.site[span]]
-        fits = (_need(self.problem, span) <= room) & (options.time[span] <= self.limit[v])
-        best = int(np.where(fits, options.cost[span], NO_LIMIT).argmin())
+        left = self.problem.topology.tightest(free)[options.site[span]] - need_of(self.problem, span)
+        fits = (left >= 0) & (options.time[span] <= self.limit[v])
+        best = int(np.where(fits, left if packed else options.cost[span], NO_LIMIT).argmin())
         return span.start + best if fits[best] else None
-
-
-def _need(problem: Problem, which: Ints | slice) -> Ints:
-    """What options take of each of their devices, shared weights included."""
-    options = problem.options
-    share, shared = options.share[which], options.weight_key[which] >= 0
-    return np.asarray(share + np.where(shared, options.weight_share[which], 0) if shared.any() else share)
-
-
-def _first_share(problem: Problem) -> Ints:
-    """(V,) what the first option of every stage takes of each of its devices."""
-    return np.asarray(problem.options.share[problem.options.ptr[:-1]])
-
-
-def _alike(problem: Problem) -> bool:
-    """Whether every stage has one option on every site, in their order."""
-    S, site = problem.topology.S, problem.options.site
-    if len(site) != problem.V * S or (np.diff(problem.options.ptr) != S).any():
-        return False
-    return bool((site.reshape(-1, S) == np.arange(S)).all())
 
 
 def _links(topology: Topology, sites: Ints) -> Floats:
@@ -257,33 +259,3 @@ def _devices(problem: Problem, sites: Ints) -> tuple[Ints, Ints]:
     start = np.cumsum(width) - width
     at = np.arange(int(width.sum())) + np.repeat(topology.device_ptr[sites] - start, width)
     return start, topology.device_index[at]
-
-
-def _sample(problem: Problem, tightest: Ints, limit: Ints, alike: bool) -> Ints:
-    """(m,) sites, ascending: the cheapest for the probes, counting the transfer from the cheapest of all."""
-    options, edges, S = problem.options, problem.edges, problem.topology.S
-    if S <= _SITES or kept_links(problem.topology) is not None:
-        return np.arange(S)
-    largest = int(_first_share(problem).argmax())
-    probes = dict.fromkeys((largest, *range(0, problem.V, -(-problem.V // _PROBES))))
-    score = np.zeros(S)
-    for v in probes:
-        span = options.of(v)
-        site = options.site[span]
-        cost = options.cost[span] / TICKS_PER_SECOND
-        room = tightest if alike else tightest[site]
-        usable = (options.time[span] <= limit[v]) & (_need(problem, span) <= room)
-        # Where a probe cannot stand is worse than any place where it can, and no reason to leave the place out.
-        worst = 2.0 * float(cost.max())
-        own = np.where(usable, cost, worst)
-        if not alike:
-            least = np.full(S, worst)
-            np.minimum.at(least, site, own)
-            own = least
-        score += own
-    score /= len(probes)
-    if problem.E:
-        best = np.array(score.argmin())
-        latency, rate = site_links(problem.topology, best, np.arange(S))
-        score += edges.weight.mean() * (latency + edges.bytes.mean() * rate)
-    return np.sort(np.argpartition(score, _SITES - 1)[:_SITES])
