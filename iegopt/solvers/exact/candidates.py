@@ -30,6 +30,7 @@ from iegopt.solvers.exact.reduction import Reduction, reduction
 from iegopt.solvers.exact.relaxation import Forest
 from iegopt.solvers.exact.single import SingleNode
 from iegopt.solvers.exact.site_tree import SiteTree
+from iegopt.solvers.exact.table_passes import TablePasses
 from iegopt.solvers.exact.time_rows import TimeRows
 from iegopt.solvers.exact.tree_index import tree_index
 
@@ -88,6 +89,24 @@ class Candidates:
     @property
     def V(self) -> int:
         return len(self.of)
+
+    @cached_property
+    def stage(self) -> Ints:
+        """(n,) the stage of every option."""
+        return np.repeat(np.arange(self.V), [part.stop - part.start for part in self.of])
+
+    @cached_property
+    def starts(self) -> Ints:
+        """(V,) the first option of every stage."""
+        return np.array([part.start for part in self.of], dtype=np.int64)
+
+    @cached_property
+    def passes(self) -> TablePasses | None:
+        """What kernels take; ``None`` where messages need more than tables, or a cost is negative."""
+        if not SingleNode.fits(self.links, self.reduction) or self.cost.min(initial=0) < 0:
+            return None
+        passes = TablePasses(self.reduction, self.of, self.links, self.ends)
+        return passes if passes.tables[0].min(initial=0) >= 0 else None
 
     @cached_property
     def single(self) -> SingleNode | None:

@@ -101,15 +101,15 @@ def _registered() -> tuple[dict[str, tuple[Any, str]], str | None]:
     if numba.config.DISABLE_JIT:
         return {}, "numba is switched off: NUMBA_DISABLE_JIT is set"
     try:
-        from iegopt.solvers.exact import kernels, link_kernels, table_kernel
+        from iegopt.solvers.exact import kernels, link_kernels, node_kernels, price_kernels, table_kernel
         from iegopt.solvers.search import first_kernel, quick_kernel
         from iegopt.solvers.search import kernels as in_search
         from iegopt.solvers.timed import dispatching, openings, reinsertion
         from iegopt.solvers.timed import kernels as in_time
     except RuntimeError as error:  # numba looks for a folder for its cache as soon as a function is defined
         return {}, f"numba has nowhere to keep kernels, set NUMBA_CACHE_DIR to a folder ({error})"
-    for also in (link_kernels.send_columns, table_kernel.fill_tables):
-        assert also.__name__ in kernels.KERNELS
+    for also in (link_kernels, node_kernels, price_kernels, table_kernel):
+        assert all(name in kernels.KERNELS for name in also.__all__)
     modules = (kernels, in_search, first_kernel, quick_kernel, in_time, openings, dispatching, reinsertion)
     return {name: known for module in modules for name, known in module.KERNELS.items()}, None
 
@@ -125,6 +125,8 @@ def _call_each() -> None:
     from iegopt.solvers.exact.batch import relaxations
     from iegopt.solvers.exact.candidates import candidates
     from iegopt.solvers.exact.links import LevelLink
+    from iegopt.solvers.exact.messages import UNREACHABLE
+    from iegopt.solvers.exact.pricing import Pricing, no_split
     from iegopt.solvers.exact.relaxation import relaxation
     from iegopt.solvers.exact.site_tree import SiteTree
     from iegopt.solvers.search.compiled_rebuild import CompiledRebuild
@@ -149,6 +151,9 @@ def _call_each() -> None:
     tree, sites = SiteTree(toy.topology), np.arange(4)
     free = tuple(np.zeros(1, dtype=np.int64) for _ in tree.levels)
     LevelLink(tree, free, sites, sites, np.zeros(4, dtype=np.bool_)).send(sites[:, None], True)
+    c = candidates(toy, toy.allowed)
+    pricing = Pricing(c, np.ones((len(c.option), 1), dtype=np.bool_), np.zeros((len(c.capacity), 1)), no_split(c, 1))
+    pricing.run(lambda: UNREACHABLE, 2, 1.0, lambda plan: None, lambda ahead: False)
     walk = Walk(Pricer(toy), [1.0, 1.0], random.Random(0))
     walk.best(Clock(1.0), 0, 1)
     for take in walk.turns:

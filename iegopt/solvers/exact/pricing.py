@@ -12,9 +12,8 @@ over its ends: with any function A over the options of u,
 
     c(a, b) ≥ A(a) + B(b)        B(b) = min over a of [ c(a, b) − A(a) ]
 
-λ follows a deflected subgradient with Polyak's step towards the best known plan (Camerini, Fratta, Maffioli, Math.
-Programming Study 3, 1975); A takes a part of the slack in the min-marginals of either end in turn (block-coordinate
-ascent, as in max-product linear programming: Globerson & Jaakkola, NIPS 2007).
+λ follows a subgradient (``ascent.py``); A takes a part of the slack in the min-marginals of either end in turn
+(block-coordinate ascent, as in max-product linear programming: Globerson & Jaakkola, NIPS 2007).
 """
 
 from __future__ import annotations
@@ -26,11 +25,13 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from iegopt.solvers.exact.ascent import Ascent, in_order
 from iegopt.solvers.exact.candidates import Candidates
+from iegopt.solvers.exact.evaluation import Dues, evaluation
 from iegopt.solvers.exact.links import Link
 from iegopt.solvers.exact.messages import UNREACHABLE
-from iegopt.solvers.exact.sweeps import Passed, beliefs, choose, pass_up
-from iegopt.solvers.exact.weights import node_weights
+from iegopt.solvers.exact.sweeps import Passed
+from iegopt.solvers.exact.weights import weights_of_nodes
 
 __all__ = ["Priced", "Pricing", "no_split", "split_rows"]
 
@@ -38,26 +39,18 @@ Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
 
-_PATIENCE, _SHRINK = 5, 0.6
-"""Steps without a gain until the step length shrinks, and by what."""
-_DEFLECTION = 0.5
-_FALL, _CUT = 0.1, 0.3
-"""Fall of the bound, in parts of the distance to the best known plan, from which a step was too long and is taken again
-from the best prices, and by what it is shorter then: a gap of the integers makes Polyak's step too long."""
 _SPLIT_MOST = 2
 """Split edges per stage from which the splits, which lower a bound before they raise it, are what counts: the steps of
 prices beside them are not taken again."""
 _SETTLED, _SLIGHT = 3, 0.02
 """Steps that together gain less than this part of the distance to the best known plan where prices have settled."""
-_GAIN = 1e-5
-"""Relative gain of the bound that counts as one."""
-_FARTHEST = 0.05
-"""Distance to the best known plan that a step reckons with at most, in parts of the bound."""
 _AHEAD = 3.5
 """What comes before the next look at the clock, and after the last one, in steps."""
 _SPLIT_EVERY = 3
 _SLACK_TAKEN = 0.1
 """Share of the slack at an end that an edge that closes a cycle takes over."""
+_UNPAID = np.zeros((0, 0))
+"""Rates where no time is priced."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,16 +103,11 @@ class Pricing:
     ) -> None:
         self.c = candidates
         self.B = keep.shape[1]
-        self.price = np.rint(price)
+        self.price = np.ascontiguousarray(np.rint(price))
         self.toll = candidates.rows.padded(np.zeros((0, self.B)) if toll is None else toll)
         self.split = [part.copy() for part in split]
-        self._nodes = np.arange(self.B)
         self._keep = keep
-        self._base = np.where(keep, candidates.cost[:, None], UNREACHABLE)
-        self._weight = np.stack([node_weights(candidates, keep[:, b], strengthened) for b in range(self.B)], axis=-1)
-        self._starts = np.array([part.start for part in candidates.of])
-        self._stage = np.repeat(np.arange(candidates.V), [part.stop - part.start for part in candidates.of])
-        self._split_most = len(self.split) >= _SPLIT_MOST * candidates.V
+        self._evaluation = evaluation(candidates, keep, weights_of_nodes(candidates, keep, strengthened))
         self._links: tuple[Link | None, ...] = ()
         self._shifted: Ints | None = None
 
@@ -147,71 +135,46 @@ class Pricing:
         patient
             Whether to go on where the last steps gained little.
         """
-        B = self.B
-        best = np.full(B, -UNREACHABLE)
-        at_best = self.price.copy(), self.toll.copy(), [part.copy() for part in self.split]
-        rows = self.c.rows
-        direction, pressure = np.zeros_like(self.price), np.zeros_like(self.toll)
-        steepest = direction.copy(), pressure.copy()
-        pace, stall = np.full(B, length), np.zeros(B, dtype=np.int64)
-        mass = np.zeros(self._base.shape)
+        again = len(self.split) < _SPLIT_MOST * self.c.V
+        ascent = Ascent(self.price, self.toll, self.c.rows, length, again)
+        split_at_best = [part.copy() for part in self.split]
+        mass, nodes = np.zeros(self._keep.shape), np.arange(self.B)
         reached: list[Ints] = []
         begun = time.perf_counter()
         for step in range(steps):
-            passed = self._up()
-            bound, chosen = self._down(passed)
-            gain = bound > best
-            stall = np.where(bound > best + np.abs(best) * _GAIN, 0, stall + 1)
-            at_best[0][:, gain] = self.price[:, gain]
-            at_best[1][:, gain] = self.toll[:, gain]
-            for kept, part in zip(at_best[2], self.split, strict=True):
+            bound, chosen, excess, fits = self._evaluate()
+            late = self._look(chosen, fits & (bound < UNREACHABLE // 2), offer)
+            gain = ascent.record(bound, excess, late)
+            for kept, part in zip(split_at_best, self.split, strict=True):
                 kept[:, gain] = part[:, gain]
-            best = np.maximum(best, bound)
-            reached.append(best)
+            reached.append(ascent.best)
             fresh = 1.0 / (1 + step) if step < 6 else 1 / 6
             mass *= 1.0 - fresh
-            mass[chosen, self._nodes] += fresh
-            excess, late = self._excess(chosen, bound, offer)
+            mass[chosen, nodes] += fresh
             ahead = _AHEAD * (time.perf_counter() - begun) / (step + 1)
-            if step + 1 == steps or bool((best >= upper()).all()) or stop(ahead):
+            if step + 1 == steps or bool((ascent.best >= upper()).all()) or stop(ahead):
                 break
             if not patient and _settled(reached, upper()):
                 break
-            self.toll, pressure = rows.padded(self.toll), rows.padded(pressure)
-            at_best = at_best[0], rows.padded(at_best[1]), at_best[2]
-            steepest = np.where(gain, excess, steepest[0]), np.where(gain, late, rows.padded(steepest[1]))
-            fell = (best - bound > _FALL * (upper() - best.astype(np.float64))) & (not self._split_most)
-            self.price, self.toll = np.where(fell, at_best[0], self.price), np.where(fell, at_best[1], self.toll)
-            excess, late = np.where(fell, steepest[0], excess), np.where(fell, steepest[1], late)
-            pace = np.where(fell, pace * _CUT, np.where(stall >= _PATIENCE, pace * _SHRINK, pace))
-            stall = np.where(fell | (stall >= _PATIENCE), 0, stall)
-            reach = np.where(fell, best, bound)
-            excess[(self.price <= 0) & (excess < 0)] = 0.0
-            late[(self.toll <= 0) & (late < 0)] = 0.0
-            direction = excess + _DEFLECTION * np.where(fell, 0.0, direction)
-            pressure = late + _DEFLECTION * np.where(fell, 0.0, pressure)
-            norm = np.maximum((direction * direction).sum(axis=0) + (pressure * pressure).sum(axis=0), 1e-9)
-            size = np.abs(np.minimum(reach, UNREACHABLE // 2)).astype(np.float64)
-            room = np.clip(upper() - reach.astype(np.float64), 1e-4 * size, _FARTHEST * size)
-            self.price = np.rint(np.maximum(0.0, self.price + pace * room / norm * direction))
-            self.toll = np.rint(np.clip(self.toll + pace * room / norm * pressure, 0.0, rows.most))
+            room = ascent.move(upper())
+            self.price, self.toll = ascent.price, ascent.toll
             if self.split and step % _SPLIT_EVERY == _SPLIT_EVERY - 1:
-                self._resplit(passed, bound, room, step // _SPLIT_EVERY % 2 == 0)
+                self._resplit(bound, room, step // _SPLIT_EVERY % 2 == 0)
                 self._shifted = None
-        # The last step may have made rows too.
-        self.price, self.toll, self.split = at_best[0], rows.padded(at_best[1]), at_best[2]
+        self.price, self.toll, self.split = ascent.best_price, ascent.best_toll, split_at_best
         self._shifted = None
-        passed = self._up()
-        marginals = np.minimum(beliefs(passed) - self._rent(), UNREACHABLE)
-        return Priced(best, self.price, self.toll, tuple(self.split), marginals, mass, passed)
+        self._evaluate()
+        marginals = np.minimum(self._evaluation.beliefs() - self._rent(), UNREACHABLE)
+        passed = self._evaluation.passed()
+        return Priced(ascent.best, self.price, self.toll, tuple(self.split), marginals, mass, passed)
 
     def bounds(self) -> Ints:
         """(B,) ticks that the prices to start from prove."""
-        return self._down(self._up())[0]
+        return self._evaluate()[0]
 
     def _shift(self) -> Ints:
         """(n, B) what the edges that close cycles add to both their ends."""
-        shift = np.zeros_like(self._base)
+        shift = np.zeros(self._keep.shape, dtype=np.int64)
         c = self.c
         for e, part in zip(c.reduction.dropped, self.split, strict=True):
             u, v = (c.of[stage] for stage in c.ends[e])
@@ -226,10 +189,10 @@ class Pricing:
         assert link is not None
         return link.send(np.where(self._keep[source], -part, UNREACHABLE), True)
 
-    def _resplit(self, passed: Passed, bound: Ints, room: Floats, towards_target: bool) -> None:
+    def _resplit(self, bound: Ints, room: Floats, towards_target: bool) -> None:
         """Let every edge that closes a cycle take over slack of one end."""
         c = self.c
-        slack = beliefs(passed) - self._rent() - bound
+        slack = self._evaluation.beliefs() - self._rent() - bound
         slack = np.minimum(np.maximum(slack, 0), room.astype(np.int64))
         taken = (slack * _SLACK_TAKEN).astype(np.int64)
         for i, e in enumerate(c.reduction.dropped):
@@ -238,58 +201,41 @@ class Pricing:
                 self.split[i] = self.split[i] - taken[u]
                 continue
             rest = np.minimum(self._rest(e, self.split[i]), UNREACHABLE) - taken[v]
-            back = passed.link(e).send(np.where(self._keep[v], -rest, UNREACHABLE), False)
+            link = self._links[e]
+            assert link is not None
+            back = link.send(np.where(self._keep[v], -rest, UNREACHABLE), False)
             self.split[i] = np.where(back < UNREACHABLE // 2, back, self.split[i])
 
-    def _up(self) -> Passed:
-        c = self.c
-        theta = self._base
-        self._links = c.links
+    def _evaluate(self) -> tuple[Ints, Ints, Floats, Bools]:
+        """Bounds (B,), relaxed plans (V, B), the weights of these on every device (D + 1, B) less 1, and which fit."""
+        c, rates, self._links = self.c, (_UNPAID, _UNPAID), self.c.links
         paid = bool(self.toll.any())
         if paid:
-            of_stage, of_coupling = c.rows.rates(self.toll)
-            theta = theta + (of_stage[self._stage] * c.time[:, None]).astype(np.int64)
-            self._links = tuple(link and link.at(rate) for link, rate in zip(c.links, of_coupling, strict=True))
+            rates = c.rows.rates(self.toll)
+            self._links = tuple(link and link.at(rate) for link, rate in zip(c.links, rates[1], strict=True))
         if self._shifted is None or paid:
             self._shifted = self._shift()
-        theta = theta + self._shifted
-        for devices, weight in zip(c.devices, self._weight, strict=True):
-            theta += (self.price[devices] * weight).astype(np.int64)
-        np.minimum(theta, UNREACHABLE, out=theta)
-        return pass_up(c, self._links, theta)
+        dues = Dues(self.price, self._shifted, *rates, self._links)
+        least, chosen, excess, fits = self._evaluation.up(dues)
+        return least - self._rent(), chosen, excess, fits
 
-    def _down(self, passed: Passed) -> tuple[Ints, Ints]:
-        """Bounds (B,) and the relaxed plans (V, B), as candidate indices."""
-        least, chosen = choose(passed)
-        return least - self._rent(), chosen + self._starts[:, None]
-
-    def _excess(self, chosen: Ints, bound: Ints, offer: Callable[[Ints], None]) -> tuple[Floats, Floats]:
-        """The subgradient: (D + 1, B) weights of the relaxed plan on every device, less 1, and (R, B) excess of time.
-
-        Offers plans that fit, and makes rows of paths on which plans are late.
-        """
+    def _look(self, chosen: Ints, fits: Bools, offer: Callable[[Ints], None]) -> Floats:
+        """Offer relaxed plans that fit, and make rows of paths on which plans are late; (R, B) their excess of time."""
         c = self.c
-        shape = len(c.capacity), self.B
-        cell = (c.devices[:, chosen] * self.B + self._nodes).ravel()
-        share = np.broadcast_to(c.share[chosen], (len(c.devices), *chosen.shape))
-        load = np.bincount(cell, self._weight[:, chosen, self._nodes].ravel(), shape[0] * self.B)
-        used = np.bincount(cell, share.ravel(), shape[0] * self.B)
-        fits = (used.reshape(shape) <= c.capacity[:, None])[:-1].all(axis=0) & (bound < UNREACHABLE // 2)
         late = np.zeros((0, self.B))
         if c.rows.timed:
             times, moved = c.time[chosen], c.moved(chosen)
-            fits &= c.rows.in_time(times, moved)
+            fits = fits & c.rows.in_time(times, moved)
             c.rows.add_late(times, moved)
             late = c.rows.excess(times, moved)
         for b in np.flatnonzero(fits).tolist():
             offer(chosen[:, b])
-        excess = np.asarray(load.reshape(shape) - 1.0, dtype=np.float64)
-        excess[-1] = 0.0
-        return excess, late
+        return late
 
     def _rent(self) -> Ints:
         """(B,) Σ ⌈λ⌉, and a tick more per price against the rounding of floats."""
-        return np.asarray((self.price + (self.price > 0)).sum(axis=0).astype(np.int64)) + self.c.rows.rent(self.toll)
+        rent = in_order(self.price + (self.price > 0)).astype(np.int64)
+        return rent + self.c.rows.rent(self.toll) if len(self.toll) else rent
 
 
 def _settled(reached: Sequence[Ints], upper: int) -> bool:

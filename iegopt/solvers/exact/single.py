@@ -127,7 +127,8 @@ class SingleNode:
                     joint[p, v] = np.minimum(np.minimum(near + rest[:, None], UNREACHABLE) + belief[v], UNREACHABLE)
                     belief[v] = joint[p, v].min(axis=0)
                 else:
-                    belief[v] = np.minimum((near + rest[:, None]).min(axis=0) + belief[v], UNREACHABLE)
+                    message = np.minimum((near + rest[:, None]).min(axis=0), UNREACHABLE)
+                    belief[v] = np.minimum(message + belief[v], UNREACHABLE)
                 continue
             p, q = parents
             rest = np.minimum(joint[p, q] - up, UNREACHABLE)

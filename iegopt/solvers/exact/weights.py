@@ -22,8 +22,9 @@ import numpy as np
 import numpy.typing as npt
 
 from iegopt.solvers.exact.candidates import Candidates
+from iegopt.solvers.exact.compiled import kernels
 
-__all__ = ["MOST_PARTS", "device_weights", "node_weights"]
+__all__ = ["MOST_PARTS", "device_weights", "node_weights", "weights_of_nodes"]
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -58,6 +59,20 @@ def device_weights(share: Ints, free: Ints, device: Ints, devices: int) -> Float
             weight = np.where(better[device], rounded, weight)
             most = np.where(better, total, most)
     return np.minimum(weight, 1.0)
+
+
+def weights_of_nodes(c: Candidates, keep: Bools, strengthened: bool = True) -> Floats:
+    """(K, n, B) as ``node_weights`` of nodes with options ``keep`` (n, B)."""
+    ready = kernels()
+    if ready is None:
+        return np.stack([node_weights(c, own, strengthened) for own in keep.T], axis=-1)
+    known, key = np.unique(np.append(c.weight_key, -1), return_inverse=True)
+    weight = np.empty((*c.devices.shape, keep.shape[1]))
+    options = c.share, c.capacity, c.stage, key[:-1] - 1, c.weight_share
+    ptr = np.append(c.starts, len(c.option))
+    given = np.ascontiguousarray(keep), strengthened, ptr, options, len(known) - 1
+    ready.weigh_nodes(*given, np.ascontiguousarray(c.devices), weight)
+    return weight
 
 
 def node_weights(c: Candidates, keep: Bools, strengthened: bool = True) -> Floats:
