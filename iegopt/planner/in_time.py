@@ -18,7 +18,7 @@ from iegopt.problem.cluster import CompiledCluster
 from iegopt.problem.compile import Compiled, can_focus, compile_graph
 from iegopt.problem.layout import layout_of
 from iegopt.solvers.api import solve
-from iegopt.solvers.clock import Clock, pressure
+from iegopt.solvers.clock import Clock, lag, pressure
 from iegopt.solvers.exact.tree_index import tree_index
 from iegopt.solvers.multipliers import Multipliers
 from iegopt.solvers.part import beside, of_part, whole_seconds
@@ -115,7 +115,7 @@ class InTime:
         there is a plan already (``planned``), for anything that may be better.
         """
         ready = self._ready(graph, clock)
-        least = pressure() * (_PART_LEAST + _PART_STAGE * len(graph.stages))
+        least = lag() * (_PART_LEAST + _PART_STAGE * len(graph.stages))
         if solver == "auto" and ready.left < (least if planned else _WORTH_A_TRY * least):
             return None, None
         needs = _whole_seconds(cluster, graph)

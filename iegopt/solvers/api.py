@@ -15,7 +15,7 @@ from iegopt.errors import InputError, InternalError, UnsupportedProblem
 from iegopt.problem.arrays import Problem
 from iegopt.solvers.auto import AutoSolver
 from iegopt.solvers.brute import Brute
-from iegopt.solvers.clock import pressure, punctual, slowness
+from iegopt.solvers.clock import lag, punctual, slowness
 from iegopt.solvers.cpsat import CpSat
 from iegopt.solvers.exact.prices import PricesSolver
 from iegopt.solvers.exact.tree import TreeSolver
@@ -99,7 +99,7 @@ def solve(
             params = dataclasses.replace(params, report=watched)
         if params.time_limit is not None:
             left = params.time_limit - (time.perf_counter() - start) - verification_seconds(problem)
-            left -= min(_MARGIN_SHARE * params.time_limit, _MARGIN)
+            left -= lag() * min(_MARGIN_SHARE * params.time_limit, _MARGIN)
             params = dataclasses.replace(params, time_limit=max(0.0, left))
         result = _solve(chosen, problem, params, hint, start)
         _verify(problem, result)
@@ -157,7 +157,7 @@ def _verify(problem: Problem, result: Result) -> None:
         start, expected = None if result.start is None else result.start.tolist(), verification_seconds(problem)
         begun = time.thread_time()
         report = check_assignment(problem, result.choice.tolist(), start)
-        slowness.learn(time.thread_time() - begun, expected / (pressure() * slowness.ratio))
+        slowness.learn(time.thread_time() - begun, expected / lag())
         if not report.ok:
             raise InternalError(f"{result.solver}: the answer breaks {'; '.join(map(str, report.violations))}")
         if report.objective != result.objective:

@@ -10,7 +10,7 @@ from collections import deque
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 
-__all__ = ["Clock", "Slowness", "pressure", "punctual", "slowness"]
+__all__ = ["Clock", "Slowness", "lag", "pressure", "punctual", "slowness"]
 
 _PROMPT = 0.25
 """Seconds of time limit up to which a pause of some milliseconds matters."""
@@ -158,3 +158,8 @@ class Slowness:
 
 slowness = Slowness()
 """That of the check of an answer, for steps that are not measured themselves."""
+
+
+def lag() -> float:
+    """How many times as long as was measured on one core of a server a step takes here and now: at least 1."""
+    return pressure() * slowness.ratio

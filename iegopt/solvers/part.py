@@ -6,7 +6,7 @@ import dataclasses
 
 from iegopt.problem.sites import SiteTable
 from iegopt.problem.topology import Topology
-from iegopt.solvers.clock import pressure
+from iegopt.solvers.clock import lag
 from iegopt.solvers.result import OPTIMALITY_GAP, Result, Status, relative_gap
 from iegopt.spec.graph import GraphSpec
 
@@ -21,7 +21,7 @@ def whole_seconds(graph: GraphSpec, topology: Topology) -> float:
     """Roughly what it takes to compile a graph over all sites and to solve its relaxation."""
     widths = len(topology.widths)
     stages = len(graph.stages) * (_STAGE + _STAGE_SITE * topology.S)
-    return pressure() * (_LEAST + stages + len(graph.edges) * (_EDGE + widths * _EDGE_SITE * topology.S))
+    return lag() * (_LEAST + stages + len(graph.edges) * (_EDGE + widths * _EDGE_SITE * topology.S))
 
 
 def of_part(result: Result, table: SiteTable) -> Result:

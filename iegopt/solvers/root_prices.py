@@ -7,7 +7,7 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
-from iegopt.solvers.clock import pressure
+from iegopt.solvers.clock import lag
 from iegopt.solvers.exact.bounding import PricedSearch
 from iegopt.solvers.exact.candidates import table_cells
 from iegopt.solvers.exact.messages import UNREACHABLE
@@ -137,17 +137,17 @@ class RootPrices:
     def near_in_time(self) -> bool:
         """Whether prices over the nearest options, which need a plan and not a good one, can follow."""
         needs = (1 + self._problem.E) * (_EDGE_NEEDS + _OPTION_NEEDS * _NEAR + _PAIR_NEEDS * _NEAR**2)
-        return self._reason is None and self._clock.left > 1.5 * pressure() * needs
+        return self._reason is None and self._clock.left > 1.5 * lag() * needs
 
     def _time_for_edges(self) -> bool:
         """Whether the least that prices take, after the min-marginals, is left."""
-        return self._clock.left > 1.5 * _EDGE_NEEDS * self._problem.E + relaxation_seconds(self._problem)
+        return self._clock.left > 1.5 * lag() * _EDGE_NEEDS * self._problem.E + relaxation_seconds(self._problem)
 
     def _needs(self, mask: npt.NDArray[np.bool_]) -> float:
         """Seconds for a first priced bound and plan."""
         problem = self._problem
         priced = (1 + problem.E) * (_EDGE_NEEDS + _OPTION_NEEDS * int(mask.sum()) / max(1, problem.V))
-        return pressure() * (priced + _PAIR_NEEDS * table_cells(problem, mask))
+        return lag() * (priced + _PAIR_NEEDS * table_cells(problem, mask))
 
     def _time_for(self, mask: npt.NDArray[np.bool_]) -> bool:
         return self._reason is None and self._clock.left > 1.5 * self._needs(mask)

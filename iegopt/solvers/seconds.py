@@ -1,13 +1,13 @@
 """Roughly what steps of a solve take, as measured on one core of a server: a step is begun where its time is left.
 
-Times the pressure of late (``clock.pressure``), and how much slower this processor is (``clock.slowness``).
+Times the pressure of late, and how much slower this processor is (``clock.lag``).
 """
 
 from __future__ import annotations
 
 from iegopt.problem.arrays import Problem
 from iegopt.problem.layout import has_layout
-from iegopt.solvers.clock import pressure, slowness
+from iegopt.solvers.clock import lag
 from iegopt.solvers.exact.tree_index import has_tree_index
 
 __all__ = ["fold_seconds", "relaxation_seconds", "verification_seconds"]
@@ -29,18 +29,14 @@ def relaxation_seconds(problem: Problem) -> float:
     topology = problem.topology
     widths = len(topology.widths | {1}) if topology.parallel_shards else 1
     seconds = widths * problem.E * (_EDGE + _EDGE_SITE * topology.S) + _OPTION * len(problem.options.site)
-    return (
-        pressure()
-        * slowness.ratio
-        * (seconds if has_tree_index(topology) else seconds + _LAYOUT + _LAYOUT_SITE * topology.S)
-    )
+    return lag() * (seconds if has_tree_index(topology) else seconds + _LAYOUT + _LAYOUT_SITE * topology.S)
 
 
 def fold_seconds(problem: Problem) -> float:
     """Of merging interchangeable devices, before it is known whether there are any."""
     topology = problem.topology
     seconds = _FOLD + _FOLD_OPTION * len(problem.options.site)
-    return pressure() * slowness.ratio * (seconds if has_layout(topology) else seconds + _PLACES_SITE * topology.S)
+    return lag() * (seconds if has_layout(topology) else seconds + _PLACES_SITE * topology.S)
 
 
 def verification_seconds(problem: Problem) -> float:
@@ -48,4 +44,4 @@ def verification_seconds(problem: Problem) -> float:
     seconds = _CHECK + _STAGE_CHECK * problem.V + _EDGE_CHECK * problem.E
     if problem.peak_memory:
         seconds += _MOMENT_CHECK * problem.V
-    return pressure() * slowness.ratio * seconds
+    return lag() * seconds

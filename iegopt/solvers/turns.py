@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from iegopt.solvers.clock import Clock, pressure
+from iegopt.solvers.clock import Clock, lag
 from iegopt.solvers.exact.neighbourhood import Neighbourhoods
 from iegopt.solvers.exact.pair_search import PairSearch, dense_reason, few_edges, get_on, pairs_seconds
 from iegopt.solvers.run import Run
@@ -156,7 +156,7 @@ class Turns:
     def _search(self, clock: Clock) -> None:
         """Tabu search where the options left are few enough, plans rebuilt elsewhere."""
         run = self._run
-        if self._tabu is None and run.clock.left > pressure() * _TABU_NEEDS:
+        if self._tabu is None and run.clock.left > lag() * _TABU_NEEDS:
             mask = run.survivors
             if tabu_reason(run.problem, mask) is None and run.covered(mask):
                 params = run.params

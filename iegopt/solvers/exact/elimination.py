@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from iegopt.problem.arrays import Problem
 from iegopt.problem.transfer import edge_ticks
-from iegopt.solvers.clock import Clock
+from iegopt.solvers.clock import Clock, lag
 
 __all__ = ["MAX_CELLS", "Elimination", "eliminate"]
 
@@ -67,7 +67,7 @@ def eliminate(problem: Problem, mask: npt.NDArray[np.bool_], clock: Clock) -> El
         return None
     ends = list(zip(problem.edges.source.tolist(), problem.edges.target.tolist(), strict=True))
     order = _order(ends, sizes)
-    if order is None or clock.left < _CELL_NEEDS * sum(_cells(sizes, stage, near) for stage, near in order):
+    if order is None or clock.left < lag() * _CELL_NEEDS * sum(_cells(sizes, stage, near) for stage, near in order):
         return None
     tables = [_Table((v,), problem.options.cost[domain]) for v, domain in enumerate(domains)]
     for e, (u, v) in enumerate(ends):

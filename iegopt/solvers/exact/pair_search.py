@@ -27,7 +27,7 @@ import numpy.typing as npt
 from iegopt.problem.arrays import Problem
 from iegopt.problem.restrict import restrict
 from iegopt.problem.transfer import edge_ticks
-from iegopt.solvers.clock import Clock, pressure
+from iegopt.solvers.clock import Clock, lag
 from iegopt.solvers.exact.best_plan import BestPlan
 from iegopt.solvers.exact.candidates import above_any_plan
 from iegopt.solvers.exact.messages import UNREACHABLE
@@ -84,7 +84,7 @@ def dense_reason(problem: Problem, mask: Bools) -> str | None:
 def pairs_seconds(problem: Problem, mask: Bools) -> float:
     """Roughly what it takes until a search over the options of a mask (O,) begins."""
     most = int(np.bincount(problem.options.stage[mask], minlength=problem.V).max(initial=0))
-    return pressure() * _CELL_NEEDS * (problem.V * most) ** 2
+    return lag() * _CELL_NEEDS * (problem.V * most) ** 2
 
 
 def get_on(search: PairSearch, clock: Clock) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import numpy.typing as npt
 
-from iegopt.solvers.clock import Clock, pressure, slowness
+from iegopt.solvers.clock import Clock, lag
 from iegopt.solvers.exact.beam import beam
 from iegopt.solvers.exact.best_plan import BestPlan
 from iegopt.solvers.exact.candidates import Candidates
@@ -58,7 +58,7 @@ def search_beam(
     below
         Look for plans below this alone, where that is less than ``upper``; the bound is then no more than this.
     """
-    most = max(_LEAST_WIDTH, clock.left / (pressure() * slowness.ratio) * _WIDTH_PER_SECOND)
+    most = max(_LEAST_WIDTH, clock.left / lag() * _WIDTH_PER_SECOND)
     first = (int(min(wide, most)), _WIDE_CELLS) if wide else None
     upper = best.upper if below is None else min(below, best.upper)
     found = beam(c, priced, column, keep, upper, int(min(width, most)), _CELLS, clock, first)

@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from iegopt.errors import InternalError
 from iegopt.problem.arrays import Problem
+from iegopt.solvers.clock import lag
 from iegopt.solvers.evaluate import device_load, feasible, objective
 from iegopt.solvers.exact.compiled import kernels
 from iegopt.solvers.exact.passes import packed
@@ -21,7 +22,7 @@ __all__ = ["CompiledRebuild", "compilable", "layout_seconds"]
 Ints = npt.NDArray[np.int64]
 _ROUND, _ROUND_PER_OPTION = 0.03, 3e-6
 """Seconds of a round, and more per allowed option."""
-_OPTION_NEEDS = 2e-7
+_OPTION_NEEDS = 8e-8
 """Seconds that laying out takes per option, as measured on one core of a server."""
 
 
@@ -32,7 +33,7 @@ def compilable(relaxed: Relaxation) -> bool:
 
 def layout_seconds(problem: Problem) -> float:
     """What the kernel's arrays take to be laid out."""
-    return _OPTION_NEEDS * len(problem.options.site)
+    return lag() * _OPTION_NEEDS * len(problem.options.site)
 
 
 class CompiledRebuild:

@@ -22,6 +22,7 @@ from iegopt.solvers.exact.relaxation import Relaxation, relaxation
 from iegopt.solvers.exact.tree import relaxed_result
 from iegopt.solvers.result import Params, Result, Status, unheard
 from iegopt.solvers.search.outcome import outcome, relaxation_proof
+from iegopt.solvers.search.quick import quick_plan
 from iegopt.solvers.search.repair import repair
 from iegopt.solvers.search.state import State
 from iegopt.solvers.timed.solve import solve_timed
@@ -33,6 +34,8 @@ _TIME_FOR_A_START = 0.5
 """Seconds of time limit below which no plan is made that is not an answer itself."""
 _START_SHARE, _START_MOST = 0.1, 1.0
 """Of the time limit, and seconds at most, for such a plan."""
+_REPAIR_LEAST = 0.2
+"""Seconds that repair gets at least, where they are left."""
 Best = tuple[int, Ints]
 """Objective in ticks and (V,) options of a feasible plan."""
 
@@ -78,6 +81,9 @@ def first_plans(relaxed: Relaxation, clock: Clock, rng: random.Random, check: bo
     """Feasible (objective, plan) by construction and repair, the quickest first, until the clock ends."""
     problem = relaxed.problem
     quick = backtrack_fitting(relaxed, clock)
+    if quick is None and clock.left < _REPAIR_LEAST:  # repair may take all of it
+        found = quick_plan(problem, clock)
+        quick = None if found is None else usable_hint(problem, found[1])
     if quick is not None:
         yield quick
     by_memory = sorted(range(problem.V), key=lambda v: -_least_share(problem, v))
@@ -85,7 +91,7 @@ def first_plans(relaxed: Relaxation, clock: Clock, rng: random.Random, check: bo
         if clock.left <= 0:
             return
         state = construct(relaxed, order, clock, check)
-        if state is not None and repair(state, clock.slice(max(0.2, clock.left / 4)), rng):
+        if state is not None and repair(state, clock.slice(max(_REPAIR_LEAST, clock.left / 4)), rng):
             yield state.value, state.plan()
 
 
