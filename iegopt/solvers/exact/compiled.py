@@ -104,14 +104,14 @@ def _registered() -> tuple[dict[str, tuple[Any, str]], str | None]:
         from iegopt.solvers.exact import kernels, link_kernels, node_kernels, price_kernels, table_kernel
         from iegopt.solvers.search import first_kernel, quick_kernel
         from iegopt.solvers.search import kernels as in_search
-        from iegopt.solvers.timed import dispatching, openings, reinsertion
+        from iegopt.solvers.timed import dispatching, openings, reinsertion, schedule_tree
         from iegopt.solvers.timed import kernels as in_time
     except RuntimeError as error:  # numba looks for a folder for its cache as soon as a function is defined
         return {}, f"numba has nowhere to keep kernels, set NUMBA_CACHE_DIR to a folder ({error})"
     for also in (link_kernels, node_kernels, price_kernels, table_kernel):
         assert all(name in kernels.KERNELS for name in also.__all__)
-    modules = (kernels, in_search, first_kernel, quick_kernel, in_time, openings, dispatching, reinsertion)
-    return {name: known for module in modules for name, known in module.KERNELS.items()}, None
+    searches = in_search, first_kernel, quick_kernel, in_time, openings, dispatching, reinsertion, schedule_tree
+    return {name: known for module in (kernels, *searches) for name, known in module.KERNELS.items()}, None
 
 
 def _call_each() -> None:
