@@ -124,7 +124,7 @@ def _call_each() -> None:
     from iegopt.solvers.clock import Clock
     from iegopt.solvers.exact.batch import relaxations
     from iegopt.solvers.exact.candidates import candidates
-    from iegopt.solvers.exact.links import LevelLink
+    from iegopt.solvers.exact.links import LevelLink, TableLink
     from iegopt.solvers.exact.messages import UNREACHABLE
     from iegopt.solvers.exact.pricing import Pricing, no_split
     from iegopt.solvers.exact.relaxation import relaxation
@@ -152,6 +152,7 @@ def _call_each() -> None:
     free = tuple(np.zeros(1, dtype=np.int64) for _ in tree.levels)
     LevelLink(tree, free, sites, sites, np.zeros(4, dtype=np.bool_)).send(sites[:, None], True)
     c = candidates(toy, toy.allowed)
+    TableLink(np.zeros((4, 4), dtype=np.int64)).send(sites[:, None], True)
     pricing = Pricing(c, np.ones((len(c.option), 1), dtype=np.bool_), np.zeros((len(c.capacity), 1)), no_split(c, 1))
     pricing.run(lambda: UNREACHABLE, 2, 1.0, lambda plan: None, lambda ahead: False)
     walk = Walk(Pricer(toy), [1.0, 1.0], random.Random(0))
