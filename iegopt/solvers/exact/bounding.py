@@ -12,6 +12,7 @@ from iegopt.solvers.clock import Clock
 from iegopt.solvers.exact.best_plan import BestPlan
 from iegopt.solvers.exact.branching import propagate
 from iegopt.solvers.exact.candidates import Candidates, above_any_plan, candidates
+from iegopt.solvers.exact.exchange import exchange_stages
 from iegopt.solvers.exact.handover import multipliers_of, prices_from
 from iegopt.solvers.exact.in_time import in_time
 from iegopt.solvers.exact.messages import UNREACHABLE
@@ -48,6 +49,8 @@ _FEWER, _FEW, _FEW_STEPS = 0.6, 750, 4
 a beam soon is done, and the steps before it then."""
 _HANDFUL, _MANY = 100, 600
 """Options left with which a beam is done at once; from which on the gap is closed in parts."""
+_KICKS = 10
+"""Times that the plan which the first phase starts from is kicked."""
 _MORE_PROMISING = 0.05
 """By how much more of the distance to the best plan a narrower beam must close for a wider one to follow than when one
 followed in vain."""
@@ -144,6 +147,7 @@ class PricedSearch(BestPlan):
         """
         c = self._c
         self._started = True
+        exchange_stages(c, self, self.clock, 0 if first else _KICKS)
         keep = propagate(c, in_time(c, np.ones((len(c.option), 1), dtype=np.bool_))[:, 0])
         split = tuple(no_split(c, 1))
         price, toll = (part[:, None] for part in (np.append(self.price[c.used], 0.0), self.toll))

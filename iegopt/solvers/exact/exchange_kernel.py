@@ -1,0 +1,208 @@
+"""Exchanges (``exchange.py``) as loops that numba compiles (``kernels.py``)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from iegopt.solvers.compiling import part, uniform
+from iegopt.solvers.exact.kernels import kernel
+
+__all__ = ["exchange"]
+
+Ints = npt.NDArray[np.int64]
+
+_NOWHERE = (1 << 63) - 1
+_TRIES = 20
+"""Random options of a stage that are tried for room."""
+
+Costs = tuple[Ints, Ints, Ints, Ints, Ints]
+"""Where the options of every stage start (V + 1,); cost (n,); the tables of pairs of stages, one after the other, where
+each starts, and its least cell."""
+Pairs = tuple[Ints, Ints]
+"""table (V, V): number of the table between a stage and a later one, −1 where none is, in either order;
+near (V, V): the neighbours of every stage, −1 behind the last."""
+Memory = tuple[Ints, Ints, Ints]
+"""need (n,) of every device of an option, devices of all options, (n · K,), and free (D + 1,), which changes."""
+
+
+@part
+def _cell(u: int, a: int, v: int, b: int, costs: Costs, table: Ints) -> Any:
+    """What options of two neighbours cost together."""
+    ptr, _, tables, start, _ = costs
+    if u < v:
+        return tables[start[table[u, v]] + a * (ptr[v + 1] - ptr[v]) + b]
+    return tables[start[table[v, u]] + b * (ptr[u + 1] - ptr[u]) + a]
+
+
+@part
+def _alone(v: int, beside: int, at: int, sums: Ints, costs: Costs, table: Ints, out: Ints) -> Any:
+    """What the options of a stage cost with all of its neighbours but one stage, which has its option ``at``."""
+    ptr = costs[0]
+    own = sums[ptr[v] : ptr[v + 1]]
+    if table[v, beside] < 0:
+        return own
+    for a in range(len(own)):
+        out[a] = own[a] - _cell(v, a, beside, at, costs, table)
+    return out[: len(own)]
+
+
+@part
+def _put(v: int, at: int, plan: Ints, sums: Ints, costs: Costs, pairs: tuple[Ints, Ints], memory: Memory) -> None:
+    """Move a stage to its option ``at``, whether there is room or not."""
+    ptr = costs[0]
+    table, near = pairs
+    _take(ptr[v] + plan[v], -1, memory)
+    _take(ptr[v] + at, 1, memory)
+    if at != plan[v]:
+        for w in near[v]:
+            if w < 0:
+                break
+            for b in range(ptr[w + 1] - ptr[w]):
+                sums[ptr[w] + b] += _cell(v, at, w, b, costs, table) - _cell(v, plan[v], w, b, costs, table)
+    plan[v] = at
+
+
+@part
+def _fits(option: int, memory: Memory) -> bool:
+    need, devices, free = memory
+    K = len(devices) // len(need)
+    i = option * K
+    while i < (option + 1) * K and free[devices[i]] >= need[option]:
+        i += 1
+    return i == (option + 1) * K
+
+
+@part
+def _take(option: int, sign: int, memory: Memory) -> None:
+    need, devices, free = memory
+    K = len(devices) // len(need)
+    for i in range(option * K, (option + 1) * K):
+        free[devices[i]] -= sign * need[option]
+
+
+@part
+def _move(
+    u: int, v: int, plan: Ints, sums: Ints, costs: Costs, pairs: tuple[Ints, Ints], memory: Memory, spare: Ints
+) -> bool:
+    """Put two stages where they cost least together; whether that is less than before."""
+    ptr, least = costs[0], costs[4]
+    table = pairs[0]
+    at_u, at_v = plan[u], plan[v]
+    own = _alone(u, v, at_v, sums, costs, table, spare[0])
+    other = _alone(v, u, at_u, sums, costs, table, spare[1])
+    joined = table[u, v] >= 0
+    between = least[table[u, v]] if joined else 0
+    best = own[at_u] + other[at_v] + (_cell(u, at_u, v, at_v, costs, table) if joined else 0)
+    before = best
+    if own.min() + other.min() + between >= best:
+        return False
+    _take(ptr[u] + at_u, -1, memory)
+    _take(ptr[v] + at_v, -1, memory)
+    cheapest = _NOWHERE
+    for b in range(len(other)):
+        if other[b] < cheapest and _fits(ptr[v] + b, memory):
+            cheapest = other[b]
+    for a in range(len(own)):
+        if cheapest == _NOWHERE or own[a] + cheapest + between >= best or not _fits(ptr[u] + a, memory):
+            continue
+        _take(ptr[u] + a, 1, memory)
+        for b in range(len(other)):
+            if own[a] + other[b] + between < best:
+                total = own[a] + other[b] + (_cell(u, a, v, b, costs, table) if joined else 0)
+                if total < best and _fits(ptr[v] + b, memory):
+                    best, at_u, at_v = total, a, b
+        _take(ptr[u] + a, -1, memory)
+    _take(ptr[u] + plan[u], 1, memory)
+    _take(ptr[v] + plan[v], 1, memory)
+    if best == before:
+        return False
+    _put(u, at_u, plan, sums, costs, pairs, memory)
+    _put(v, at_v, plan, sums, costs, pairs, memory)
+    return True
+
+
+@part
+def _descend(
+    plan: Ints, sums: Ints, costs: Costs, pairs: tuple[Ints, Ints], memory: Memory, spare: Ints
+) -> None:  # fmt: skip
+    """Move pairs of stages until none gets cheaper."""
+    V = len(plan)
+    u, v, idle = 0, 1, 0
+    while idle < V * (V - 1) // 2:
+        idle = 0 if _move(u, v, plan, sums, costs, pairs, memory, spare) else idle + 1
+        v += 1
+        if v == V:
+            u = u + 1 if u + 2 < V else 0
+            v = u + 1
+
+
+@part
+def _total(plan: Ints, costs: Costs, pairs: tuple[Ints, Ints]) -> Any:
+    table, near = pairs
+    total = 0
+    for v in range(len(plan)):
+        total += costs[1][costs[0][v] + plan[v]]
+        for w in near[v]:
+            if w > v:
+                total += _cell(v, plan[v], w, plan[w], costs, table)
+    return total
+
+
+@part
+def _kick(
+    stages: int, plan: Ints, sums: Ints, costs: Costs, pairs: tuple[Ints, Ints], memory: Memory, state: Any
+) -> None:  # fmt: skip
+    """Put some stages, each a neighbour of the one before, on random options with room."""
+    ptr, near = costs[0], pairs[1]
+    v = int(uniform(state) * len(plan))
+    for _ in range(stages):
+        _take(ptr[v] + plan[v], -1, memory)
+        to = plan[v]
+        for _ in range(_TRIES):
+            a = int(uniform(state) * (ptr[v + 1] - ptr[v]))
+            if _fits(ptr[v] + a, memory):
+                to = a
+                break
+        _take(ptr[v] + plan[v], 1, memory)
+        _put(v, to, plan, sums, costs, pairs, memory)
+        around = 0
+        while around < near.shape[1] and near[v, around] >= 0:
+            around += 1
+        v = near[v, int(uniform(state) * around)] if around > 0 else int(uniform(state) * len(plan))
+
+
+@kernel(
+    "int64(int64[::1], int64, int64, UniTuple(int64[::1], 5), UniTuple(int64[:, ::1], 2), UniTuple(int64[::1], 3), "
+    "uint64[::1])"
+)
+def exchange(plan: Ints, kicks: int, stages: int, costs: Costs, pairs: Pairs, memory: Memory, state: Any) -> int:
+    """Move pairs of stages until none gets cheaper, again after every kick of some stages; the least cost.
+
+    ``plan`` (V,), places among the options of every stage, becomes what costs that.
+    """
+    ptr, cost = costs[0], costs[1]
+    table, near = pairs
+    most, sums = 0, cost.copy()
+    for v in range(len(plan)):
+        most = max(most, ptr[v + 1] - ptr[v])
+        for w in near[v]:
+            if w >= 0:
+                for a in range(ptr[v + 1] - ptr[v]):
+                    sums[ptr[v] + a] += _cell(v, a, w, plan[w], costs, table)
+    spare = np.empty((2, most), np.int64)
+    _descend(plan, sums, costs, pairs, memory, spare)
+    best, least = plan.copy(), _total(plan, costs, pairs)
+    for _ in range(kicks):
+        _kick(stages, plan, sums, costs, pairs, memory, state)
+        _descend(plan, sums, costs, pairs, memory, spare)
+        total = _total(plan, costs, pairs)
+        if total < least:
+            best[:] = plan
+            least = total
+        else:
+            for v in range(len(plan)):
+                _put(v, best[v], plan, sums, costs, pairs, memory)
+    return int(least)

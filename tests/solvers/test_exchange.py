@@ -1,0 +1,91 @@
+"""Exchanges: plans that no move of two stages makes cheaper, that keep every memory and cost no more than before."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from iegopt.problem.arrays import Problem
+from iegopt.problem.families import FAMILIES, Memory, generate
+from iegopt.solvers.clock import Clock
+from iegopt.solvers.evaluate import feasible, objective
+from iegopt.solvers.exact import compiled
+from iegopt.solvers.exact.best_plan import BestPlan
+from iegopt.solvers.exact.candidates import candidates
+from iegopt.solvers.exact.exchange import exchange_stages
+from iegopt.solvers.result import Params
+from iegopt.solvers.search.greedy import GreedySolver
+
+Ints = npt.NDArray[np.int64]
+
+
+@pytest.fixture
+def kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("numba", reason="the extra 'fast' is not installed")
+    monkeypatch.setattr(compiled, "_ready", compiled._ready)  # which it is again behind the test
+    compiled.warmup()
+
+
+def some_plan(problem: Problem, seed: int) -> Ints | None:
+    """A plan that keeps all constraints, stage by stage at random; ``None`` where chance finds none."""
+    rng = np.random.default_rng(seed)
+    for _ in range(200):
+        plan = np.array([rng.choice(np.flatnonzero(problem.allowed[problem.options.of(v)])) for v in range(problem.V)])
+        plan = plan + problem.options.ptr[:-1]
+        if feasible(problem, plan):
+            return plan
+    return GreedySolver().solve(problem, Params(time_limit=2.0, seed=seed), None).choice
+
+
+def test_no_two_stages_move_to_less(kernels: None) -> None:
+    better = 0
+    for seed, family in itertools.product(range(8), FAMILIES):
+        memory: Memory = "tight" if seed % 2 else "part_full"
+        problem = generate(family, 5, 12, memory, seed, gangs=seed % 4 < 2)
+        start = some_plan(problem, seed)
+        if start is None:
+            continue
+        c = candidates(problem, problem.allowed)
+        best = BestPlan(problem, (objective(problem, start), start), 1 << 60)
+        moved = exchange_stages(c, best, Clock(60.0), kicks=seed % 3)
+        assert best.value is not None
+        assert best.plan is not None
+        assert feasible(problem, best.plan)
+        assert best.value == objective(problem, best.plan)
+        assert moved == (best.value < objective(problem, start))
+        better += moved
+        assert not _improved(problem, best.plan), problem.name
+    assert better > 10
+
+
+def _improved(problem: Problem, plan: Ints) -> bool:
+    """Whether some two stages cost less elsewhere, by trying all of their options."""
+    value, span = objective(problem, plan), problem.options.of
+    for u, v in itertools.combinations(range(problem.V), 2):
+        for a, b in itertools.product(*(np.flatnonzero(problem.allowed[span(w)]) + span(w).start for w in (u, v))):
+            other = plan.copy()
+            other[[u, v]] = a, b
+            if objective(problem, other) < value and feasible(problem, other):
+                return True
+    return False
+
+
+def test_a_plan_that_is_not_among_the_candidates_stays(kernels: None) -> None:
+    problem = generate("chain", 4, 16, "slack", 0)
+    plan = problem.options.ptr[:-1] + 3
+    mask = problem.allowed.copy()
+    mask[plan[0]] = False
+    best = BestPlan(problem, (objective(problem, plan), plan), 1 << 60)
+    assert not exchange_stages(candidates(problem, mask), best, Clock(60.0))
+    assert best.plan is plan
+
+
+def test_nothing_is_begun_that_the_time_does_not_allow(kernels: None) -> None:
+    problem = generate("chain", 4, 16, "slack", 0)
+    plan = problem.options.ptr[:-1] + 3
+    best = BestPlan(problem, (objective(problem, plan), plan), 1 << 60)
+    assert not exchange_stages(candidates(problem, problem.allowed), best, Clock(0.0))
+    assert exchange_stages(candidates(problem, problem.allowed), best, Clock(60.0))
