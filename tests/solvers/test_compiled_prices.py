@@ -13,6 +13,7 @@ from iegopt.solvers.exact import candidates as layout
 from iegopt.solvers.exact import compiled
 from iegopt.solvers.exact.candidates import Candidates, candidates
 from iegopt.solvers.exact.couplings import couplings
+from iegopt.solvers.exact.links import TableLink
 from iegopt.solvers.exact.messages import UNREACHABLE
 from iegopt.solvers.exact.pricing import Priced, Pricing, no_split
 from iegopt.solvers.exact.time_rows import TimeRows
@@ -107,6 +108,25 @@ def test_clusters_are_bounded_the_same(
     c = candidates(problem, mask)
     assert bool(c.reduction.dropped) == (family == "layered")
     assert_same(c, 1 + 2 * seed, seed, loaded, monkeypatch)
+
+
+@pytest.mark.parametrize("lowest", [0, -(10**6)])
+@pytest.mark.parametrize("nodes", [1, 5])
+def test_tables_send_the_same(
+    nodes: int, lowest: int, loaded: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rng = np.random.default_rng(nodes)
+    table = rng.integers(lowest, 10**9, (40, 7))
+    table[rng.random(table.shape) < 0.2] = UNREACHABLE
+    table[0], table[:, 0] = UNREACHABLE, UNREACHABLE
+    for forward in (True, False):
+        theta = rng.integers(-(10**8), 10**9, (40 if forward else 7, nodes))
+        theta[rng.random(theta.shape) < 0.3] = UNREACHABLE
+        found = []
+        for core in (None, loaded):
+            monkeypatch.setattr(compiled, "_ready", core)
+            found.append(TableLink(table).send(theta, forward))
+        assert np.array_equal(*found)
 
 
 @pytest.mark.parametrize("seed", range(30))

@@ -13,12 +13,14 @@ from iegopt.problem.arrays import Problem
 from iegopt.problem.families import generate
 from iegopt.solvers.brute import Brute
 from iegopt.solvers.clock import Clock
-from iegopt.solvers.evaluate import feasible, objective
+from iegopt.solvers.evaluate import device_load, feasible, objective
 from iegopt.solvers.exact import compiled
+from iegopt.solvers.exact.messages import UNREACHABLE
 from iegopt.solvers.exact.relaxation import relaxation
 from iegopt.solvers.result import Params
 from iegopt.solvers.search.compiled_rebuild import CompiledRebuild, compilable
 from iegopt.solvers.search.rebuild import _ByState, rebuild, unbuildable
+from iegopt.solvers.search.state import State
 from tests.solvers.random_problems import random_problem
 from tests.solvers.test_messages import with_overlap, with_shards
 
@@ -94,6 +96,41 @@ def test_compiled_steps_keep_memory(links: str, seed: int, core: SimpleNamespace
         for _ in range(5):
             engine.go(0.1 * start[0], min(4, problem.V), 100)
         assert optimum(problem) <= engine.best[0] <= start[0]
+
+
+@pytest.mark.parametrize("links", ["tree", "odd"])
+@pytest.mark.parametrize("seed", range(12))
+def test_the_place_found_down_the_tree_is_the_cheapest(
+    links: str, seed: int, core: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """For every stage alone and for two at once, against a look at every option; nothing is overlooked."""
+    from iegopt.solvers.search import kernels
+
+    for name in ("_cheapest", "_paid"):
+        monkeypatch.setattr(kernels, name, getattr(kernels, name).py_func)
+    monkeypatch.setattr(kernels, "uniform", lambda state: 1.0)
+    first = random_problem(seed, links=links, gangs=seed % 3 > 0, affinity=False, deadline=False, extensions=False)
+    for problem in (first, with_overlap(first, seed), with_overlap(with_shards(first), seed)):
+        start = worst_plan(problem, seed)
+        if start is None or problem.V < 2:
+            continue
+        relaxed = relaxation(problem)
+        engine = CompiledRebuild(relaxed, start, random.Random(seed), check=True)
+        plain = len(engine._layout[14]) == 1 and len(engine._prices[5]) == 0
+        state = State(problem, relaxed.messages)
+        for v in range(problem.V):
+            state.adopt(start[1])
+            for w in {v, (v + seed) % problem.V}:
+                state.place(w, -1)
+            offers = state.offers(v)
+            expected = int(np.where(offers.violation <= 0, offers.cost, UNREACHABLE).min())
+            choice = state.plan()
+            free = problem.capacity - device_load(problem, choice[choice >= 0])
+            found, paid = kernels._cheapest(
+                v, UNREACHABLE, plain, choice, free, engine._layout, engine._prices, engine._graph,
+                engine._least, None, np.empty((3, 1000), dtype=np.int64),
+            )  # fmt: skip
+            assert paid == expected == offers.cost[found - problem.options.ptr[v]]
 
 
 @pytest.mark.parametrize("engine", ["arrays", "compiled"])

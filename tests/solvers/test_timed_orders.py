@@ -71,13 +71,13 @@ def test_rules_that_look_at_what_is_placed_are_those_of_their_papers() -> None:
     assert reached == {"minmin", "maxmin", "sufferage", "etf"}
 
 
-def random_graph(seed: int) -> Problem:
-    """Ten tasks on three processors, with transfers between them."""
+def random_graph(seed: int, tasks: int = 10, processors: int = 3) -> Problem:
+    """With transfers between the tasks."""
     rng = np.random.default_rng(seed)
-    before = [sorted({int(u) for u in rng.integers(0, v, min(v, 2))}) for v in range(10)]
+    before = [sorted({int(u) for u in rng.integers(0, v, min(v, 2))}) for v in range(tasks)]
     sizes = [[float(x) for x in rng.integers(1, 99, len(own))] for own in before]
-    time = rng.integers(10**8, 10**10, (10, 3))
-    return task_graph(f"random-{seed}", time, before, 3, sizes, np.full((3, 3), 0.05))
+    time = rng.integers(10**8, 10**10, (tasks, processors))
+    return task_graph(f"random-{seed}", time, before, processors, sizes, np.full((processors, processors), 0.05))
 
 
 @pytest.mark.usefixtures("core")
@@ -131,5 +131,5 @@ def test_time_that_does_not_suffice_for_a_bound_goes_to_the_search(monkeypatch: 
     """It was left over where the first search had ended above five milliseconds and the relaxation needed more."""
     monkeypatch.setattr("iegopt.solvers.timed.solve.relaxation_seconds", lambda _: 60.0)
     began = Clock(0.05)
-    solve(random_graph(0), "auto", Params(time_limit=0.05))
+    solve(random_graph(0, 20), "auto", Params(time_limit=0.05))
     assert began.left < 0.02

@@ -111,14 +111,14 @@ def _registered() -> tuple[dict[str, tuple[Any, str]], str | None]:
         )
         from iegopt.solvers.search import first_kernel, quick_kernel
         from iegopt.solvers.search import kernels as in_search
-        from iegopt.solvers.timed import dispatching, openings, reinsertion
+        from iegopt.solvers.timed import dispatching, openings, reinsertion, schedule_tree
         from iegopt.solvers.timed import kernels as in_time
     except RuntimeError as error:  # numba looks for a folder for its cache as soon as a function is defined
         return {}, f"numba has nowhere to keep kernels, set NUMBA_CACHE_DIR to a folder ({error})"
     for also in (exchange_kernel, link_kernels, node_kernels, price_kernels, table_kernel):
         assert all(name in kernels.KERNELS for name in also.__all__)
-    modules = (kernels, in_search, first_kernel, quick_kernel, in_time, openings, dispatching, reinsertion)
-    return {name: known for module in modules for name, known in module.KERNELS.items()}, None
+    searches = in_search, first_kernel, quick_kernel, in_time, openings, dispatching, reinsertion, schedule_tree
+    return {name: known for module in (kernels, *searches) for name, known in module.KERNELS.items()}, None
 
 
 def _call_each() -> None:
@@ -133,7 +133,7 @@ def _call_each() -> None:
     from iegopt.solvers.exact.best_plan import BestPlan
     from iegopt.solvers.exact.candidates import candidates
     from iegopt.solvers.exact.exchange import exchange_stages
-    from iegopt.solvers.exact.links import LevelLink
+    from iegopt.solvers.exact.links import LevelLink, TableLink
     from iegopt.solvers.exact.messages import UNREACHABLE
     from iegopt.solvers.exact.pricing import Pricing, no_split
     from iegopt.solvers.exact.relaxation import relaxation
@@ -163,6 +163,7 @@ def _call_each() -> None:
     free = tuple(np.zeros(1, dtype=np.int64) for _ in tree.levels)
     LevelLink(tree, free, sites, sites, np.zeros(4, dtype=np.bool_)).send(sites[:, None], True)
     c = candidates(toy, toy.allowed)
+    TableLink(np.zeros((4, 4), dtype=np.int64)).send(sites[:, None], True)
     pricing = Pricing(c, np.ones((len(c.option), 1), dtype=np.bool_), np.zeros((len(c.capacity), 1)), no_split(c, 1))
     pricing.run(lambda: UNREACHABLE, 2, 1.0, lambda plan: None, lambda ahead: False)
     walk = Walk(Pricer(toy), [1.0, 1.0], random.Random(0))

@@ -1,6 +1,6 @@
-"""``LevelLink.send`` as a loop that numba compiles: messages of an edge for many nodes of a search (``kernels.py``).
+"""``send`` of links as loops that numba compiles: messages of an edge for many nodes of a search (``kernels.py``).
 
-Nodes are the last axis, and every step over the topology tree is one over all of them.
+Nodes are the last axis. Over the topology tree every step is one over all of them; over a table they go one by one.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import numpy.typing as npt
 from iegopt.solvers.compiling import part
 from iegopt.solvers.exact.kernels import kernel
 
-__all__ = ["send_columns"]
+__all__ = ["send_columns", "send_table"]
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
@@ -79,3 +79,27 @@ def send_columns(
         for b in range(columns):
             home = _UNREACHABLE if apart[s] else best[s, b] + each[b]
             out[i, b] = min(home, min(reach[s, b], _UNREACHABLE))
+
+
+@kernel("void(int64[:, ::1], int64[:, ::1], boolean, boolean, int64[:, ::1])")
+def send_table(table: Ints, theta: Ints, forward: bool, gains: bool, out: Ints) -> None:
+    """Fill ``out`` (m, B) with the message from θ (n, B) over a table, (n, m) where it goes forward, else (m, n).
+
+    ``gains``: whether a pair may cost less than nothing.
+    """
+    given, least = np.empty(len(theta), np.int64), np.empty(len(out), np.int64)
+    for b in range(theta.shape[1]):
+        given[:] = theta[:, b]
+        least[:] = _UNREACHABLE
+        if forward:
+            for i in range(len(given)):
+                if gains or given[i] < _UNREACHABLE:
+                    for j in range(len(least)):
+                        least[j] = min(least[j], given[i] + table[i, j])
+        else:
+            for j in range(len(least)):
+                lowest = _UNREACHABLE
+                for i in range(len(given)):
+                    lowest = min(lowest, given[i] + table[j, i])
+                least[j] = lowest
+        out[:, b] = least

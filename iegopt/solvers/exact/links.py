@@ -80,7 +80,12 @@ class TableLink:
         self.time = time
 
     def send(self, theta: Ints, forward: bool) -> Ints:
+        ready = kernels()
         least: Ints
+        if ready is not None:
+            least = np.empty((self.table.shape[1 if forward else 0], theta.shape[1]), dtype=np.int64)
+            ready.send_table(_whole(self.table), _whole(theta), forward, self._gains, least)
+            return least
         if theta.shape[1] == 1:  # along whole blocks of memory
             least = (self.table + (theta if forward else theta.T)).min(axis=0 if forward else 1)[:, None]
         else:
@@ -89,6 +94,11 @@ class TableLink:
             # Minima over blocks of all options at the far end: along a few nodes they take up to ten times as long.
             least = np.ascontiguousarray((table + nodes[:, :, None]).min(axis=1).T)
         return np.minimum(least, UNREACHABLE, out=least)
+
+    @cached_property
+    def _gains(self) -> bool:
+        """Whether a pair costs less than nothing."""
+        return bool(self.table.min(initial=0) < 0)
 
     def rows(self, chosen: Ints, forward: bool) -> Ints:
         return np.asarray(self.table[chosen] if forward else self.table.T[chosen])

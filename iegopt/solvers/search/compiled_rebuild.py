@@ -13,6 +13,8 @@ from iegopt.problem.arrays import Problem
 from iegopt.solvers.clock import lag
 from iegopt.solvers.evaluate import device_load, feasible, objective
 from iegopt.solvers.exact.compiled import kernels
+from iegopt.solvers.exact.link_prices import ticks_of
+from iegopt.solvers.exact.messages import UNREACHABLE
 from iegopt.solvers.exact.passes import packed
 from iegopt.solvers.exact.relaxation import Relaxation
 from iegopt.solvers.search.tables import untabled
@@ -55,7 +57,7 @@ class CompiledRebuild:
         self._check = check
         self.round_seconds = _ROUND + _ROUND_PER_OPTION * int(problem.allowed.sum())
         self._layout, self._prices = packed(relaxed.messages, relaxed.forest)
-        self._graph = _graph(relaxed)
+        self._graph, self._least = _graph(relaxed), _least(relaxed)
         self._groups = _groups(problem)
         self._state = np.array([rng.randrange(1, 2**63)], dtype=np.uint64)
         self._values = np.array([best[0], best[0]], dtype=np.int64)
@@ -77,8 +79,8 @@ class CompiledRebuild:
         core = kernels()
         assert core is not None
         core.rebuild(
-            self._layout, self._prices, self._graph, self._groups, most, heat, steps, self._state, self._values,
-            self._free, self._choice, self._best,
+            self._layout, self._prices, self._graph, self._least, self._groups, most, heat, steps, self._state,
+            self._values, self._free, self._choice, self._best,
         )  # fmt: skip
         if self._check:
             self._recompute()
@@ -101,12 +103,14 @@ def _graph(relaxed: Relaxation) -> tuple[Ints, ...]:
         ends[w].append((e, u))
     flat = [pair for own in ends for pair in own]
     offer = np.flatnonzero(problem.allowed)
-    offer = offer[np.lexsort([options.cost[offer], options.stage[offer]])]
+    cell = options.stage[offer] * topology.S + messages.position[offer]
+    by = np.lexsort([options.cost[offer], cell])
+    offer, cell = offer[by], cell[by]
     return (
         _own(np.cumsum([0, *map(len, ends)])),
         _own([e for e, _ in flat]),
         _own([w for _, w in flat]),
-        _own(np.searchsorted(options.stage[offer], np.arange(problem.V + 1))),
+        _own(np.searchsorted(cell, np.arange(problem.V * topology.S + 1))),
         _own(offer),
         _own(options.site),
         _own(options.cost),
@@ -114,6 +118,22 @@ def _graph(relaxed: Relaxation) -> tuple[Ints, ...]:
         _own(topology.device_ptr),
         _own(topology.device_index),
     )
+
+
+def _least(relaxed: Relaxation) -> tuple[Ints, Ints]:
+    """(V, N) of what no option below a node of the tree costs less; (E, links) of what no edge pays less on a link."""
+    problem, messages, prices = relaxed.problem, relaxed.messages, relaxed.messages.prices
+    options, sites = problem.options, problem.topology.S
+    cost = np.full((problem.V, sites), UNREACHABLE)
+    np.minimum.at(cost, (options.stage, messages.position), np.where(problem.allowed, options.cost, UNREACHABLE))
+    levels = [cost]
+    for level in messages.tree.levels:
+        levels.append(np.minimum.reduceat(levels[-1], level.start, axis=1))
+    paid = prices.ticks.min(axis=0)
+    for e, hidden in enumerate(problem.edges.hidden):
+        if hidden is not None:
+            paid[e] = ticks_of(prices.least[:, e].min(axis=0), problem.edges.weight[e])
+    return _own(np.concatenate(levels, axis=1)), _own(paid)
 
 
 def _groups(problem: Problem) -> Ints:

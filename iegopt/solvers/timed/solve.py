@@ -35,6 +35,7 @@ Ints = npt.NDArray[np.int64]
 
 BOUND_PROOF = "relaxation and least makespan"
 PATH_PROOF = "longest path of least times"
+TREE_PROOF = "branch and bound over schedules"
 
 _SEARCH_SHARE, _SEARCH_MOST = 0.4, 4.0
 """Share of the time left, and seconds at most, for local search before the engine."""
@@ -83,6 +84,8 @@ def solve_timed(
     needs = relaxation_seconds(problem)
     if start.walks and 0 < clock.left < max(SHORT, needs):
         start.walk(clock, 0, None)
+    if start.exhausted:
+        return _result(problem, start.best, (start.best.value, TREE_PROOF), solver, clock, start.note)
     relaxed = relaxation(problem, clock) if clock.left > needs else None
     if relaxed is None or relaxed.bound is None:
         return _before_relaxation(start, solver, clock)
@@ -114,6 +117,8 @@ def solve_timed(
         if start.walks:
             start.walk(clock.slice(share), least, _STEPS * problem.V if follows else None, params.report)
             best, note = start.best, start.note
+            if start.exhausted:
+                least, proof = best.value, TREE_PROOF
         else:
             patience = _PATIENCE * problem.V if follows else None
             best, count = improve(

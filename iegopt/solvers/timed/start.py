@@ -65,6 +65,11 @@ class Start:
             self.best, self._count = self._walk.best(Clock(clock.seconds + seconds, clock.start), 0, None)
             self.note = f"compiled search over {self._count:,} plans"
 
+    @property
+    def exhausted(self) -> bool:
+        """Whether branch and bound over schedules has proven that there is no better plan."""
+        return self._walk is not None and self._walk.exhausted
+
     @cached_property
     def builder(self) -> Builder:
         return Builder(self.price, self.bound)

@@ -2,13 +2,15 @@
 
 It opens with the list schedules of the literature (``openings``, ``dispatching``). Then a search over the orders of the
 devices (``reinsertion``), which starts from the best plan every time, and a walk over list schedules (``kernels.walk``)
-take turns: the first improves what it finds, the second finds what the first would not come by.
+take turns: the first improves what it finds, the second finds what the first would not come by. Where stages are few,
+branch and bound (``schedule_tree``) is the third, until it has proven the best plan.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from fractions import Fraction
 
 import numpy as np
 import numpy.typing as npt
@@ -50,6 +52,15 @@ _CALL_NEEDS, _CALL_STAGE, _FEWEST_STEPS = 5e-6, 1e-7, 4
 """Seconds of a call of a kernel without its steps, more per stage, and how many steps are worth one."""
 _CAUTION = 3.0
 """How many times as long as a plan a step is taken to last before any was timed."""
+_FEW_STAGES, _FEW_OPTIONS = 12, 256
+"""Up to which branch and bound may well end."""
+_WORTH_EXPLORING = 300_000
+"""Partial schedules that it looks at, some tenth of a second, before an engine has its turn."""
+_AT_ONCE, _LATER = 9, 500
+"""Stages up to which it ends so soon that it has turns from the start, and plans per stage after which it does where
+these are more."""
+_EXPLORE = 2
+"""Its place among the turns."""
 
 
 def walkable(price: Pricer, clock: Clock) -> bool:
@@ -67,7 +78,13 @@ def walkable(price: Pricer, clock: Clock) -> bool:
 
 
 class Walk:
-    """A walk that begins at ``ranks`` (V,), the priorities to which changed ones return."""
+    """A walk that begins at ``ranks`` (V,), the priorities to which changed ones return.
+
+    Attributes
+    ----------
+    turns
+        What takes turns: each takes a slack, as a share, and how many steps.
+    """
 
     def __init__(self, price: Pricer, ranks: Sequence[float], rng: random.Random) -> None:
         problem = self._problem = price.problem
@@ -83,10 +100,15 @@ class Walk:
         self._weight = problem.makespan_millionths / 10**6
         costs = bool(len(paid) or prices.any())
         self._anywhere = 1.0 if self._weight == 0 else _ANYWHERE_COSTS if costs else _ANYWHERE
-        self.turns = self._reinsert, self._walk
-        """What takes turns: each takes a slack, as a share, and how many steps."""
+        self.turns: list[Callable[[float, int], None]] = [self._reinsert, self._walk]
+        self._fraction = Fraction(problem.makespan_millionths, 10**6)
+        self._frames: Ints | None = None
+        if problem.V <= _FEW_STAGES and len(self._own) <= _FEW_OPTIONS and self._counts():
+            self._frames = np.full((problem.V, 2 + len(self._own)), -1, dtype=np.int64)
+            self.turns.append(self._explore)
+        self._depth, self._looked = np.zeros(1, dtype=np.int64), 0
         self._call = _CALL_NEEDS + _CALL_STAGE * problem.V
-        self._step = [_CAUTION * self._plan_seconds] * 2
+        self._step = [_CAUTION * self._plan_seconds] * len(self.turns)
         self._state = np.array([rng.randrange(1, 2**63)], dtype=np.uint64)
         self._values = np.array([np.inf, np.inf, 0.0])
         self._priorities = np.array([ranks, ranks], dtype=np.float64)
@@ -95,28 +117,40 @@ class Walk:
     def best(self, clock: Clock, least: int, patience: int | None, report: Report = unheard) -> tuple[Found, int]:
         """The best plan until the clock ends, and how many plans were made.
 
-        Before, it ends at a plan proven optimal by the bound ``least`` (ticks), or after ``patience`` plans without a
-        better one. ``report`` receives better plans.
+        Before, it ends at a plan proven optimal, by the bound ``least`` (ticks) or by branch and bound, or after
+        ``patience`` plans without a better one. ``report`` receives better plans.
         """
         total, known = max(clock.left, 1e-9), float(self._values[1])
         count = self._open(clock) if known == np.inf else 0
-        stale, turn = 0, 0
+        stale, turn, stages = 0, 0, self._problem.V
         while True:
             if self._values[1] < known:
                 known, stale = float(self._values[1]), 0
                 if report is not unheard:
                     found = self._found()
                     report(found.choice, None, None, found.table.start if self._devices else None)
-            closed = known - least <= OPTIMALITY_GAP * abs(known)
-            if closed or (patience is not None and stale >= patience) or clock.left <= 0:
+            closed = self.exhausted or known - least <= OPTIMALITY_GAP * abs(known)
+            if closed or clock.left <= 0:
                 break
+            if patience is not None and stale >= patience:
+                if self._frames is None or self._looked > _WORTH_EXPLORING:
+                    break
+                turn = _EXPLORE
             began, left = clock.seconds, clock.left
             seconds = min(max(_CHUNK_SHARE * left, min(left, _CHUNK_LEAST)), _CHUNK_MOST) - self._call
             chunk = max(_FEWEST_STEPS, int(seconds / self._step[turn]))
             self.turns[turn](_SLACK * left / total, chunk)
             self._step[turn] = max(1e-7, (clock.seconds - began - self._call) / chunk)
-            count, stale, turn = count + chunk, stale + chunk, 1 - turn
+            if turn != _EXPLORE:
+                count, stale = count + chunk, stale + chunk
+            explores = stages <= _AT_ONCE or count >= _LATER * stages
+            turn = (turn + 1) % (len(self.turns) if explores else _EXPLORE)
         return self._found(), count
+
+    @property
+    def exhausted(self) -> bool:
+        """Whether branch and bound has proven the best plan."""
+        return int(self._depth[0]) < 0
 
     @property
     def _plan_seconds(self) -> float:
@@ -162,11 +196,34 @@ class Walk:
             self._layout, problem.topology.S, self._devices, self._weight, _DRIFT * slack, self._anywhere, steps,
             self._state, self._values, self._plans,
         )  # fmt: skip
+        self._go_on_from_better_than(known)
+
+    def _explore(self, _: float, steps: int) -> None:
+        """Look at partial schedules, and let the walk go on from a better plan."""
+        core, problem = kernels(), self._problem
+        assert core is not None
+        assert self._frames is not None
+        known = float(self._values[1])
+        core.explore(
+            self._layout, problem.topology.S, self._devices, self._weight, *self._fraction.as_integer_ratio(), steps,
+            self._values, self._plans, self._frames, self._depth,
+        )  # fmt: skip
+        self._looked += steps
+        self._go_on_from_better_than(known)
+
+    def _go_on_from_better_than(self, known: float) -> None:
+        """Set the walk to the best plan where that is better than one of so many ticks."""
         if self._values[1] < known:
             start, finish = self._plans[3], self._plans[4]
             self._values[0], self._values[2] = self._values[1], 0
             self._priorities[:] = finish.max() + 1 - start
             self._plans[:2] = self._plans[2]
+
+    def _counts(self) -> bool:
+        """Whether branch and bound can count what any makespan costs in 63 bits."""
+        times, moved = self._layout[3], self._layout[10]
+        most = self._problem.V * int(times.max()) + self._problem.E * int(moved.max(initial=0))
+        return self._fraction.numerator * most < 2**62
 
     def _found(self) -> Found:
         chosen = self._own[self._plans[2]].tolist()
