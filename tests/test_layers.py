@@ -53,7 +53,7 @@ HEAVY = {
     "pytoulbar2": {"bench"},
     "saga": {"bench"},
     "matplotlib": {"cli"},
-    "numba": {"solvers"},
+    "numba": {"solvers", "verify"},
 }
 """Slow to import -> the parts that use it; loaded by no module that ``import iegopt`` loads."""
 

@@ -38,7 +38,7 @@ from iegopt.problem.arrays import Problem
 from iegopt.problem.classes import fold
 from iegopt.problem.restrict import restrict
 from iegopt.solvers.brute import Brute
-from iegopt.solvers.clock import Clock
+from iegopt.solvers.clock import Clock, lag
 from iegopt.solvers.counting import COUNTING_PROOF, overfull
 from iegopt.solvers.cpsat import CpSat
 from iegopt.solvers.exact.relaxation import Relaxation, relaxation
@@ -68,6 +68,8 @@ _SHORT = 4.0
 """Multiple of the relaxation's time up to which a limit is short: a quick plan comes first."""
 _WORTH_A_TRY = 0.3
 """Part of the relaxation's time from which it is tried where there is no plan yet."""
+_AFTER = 2e-4
+"""Seconds that follow the relaxation where it is not all."""
 _ENUMERATION_NEEDS, _ENGINE_NEEDS = 0.02, 0.8
 """Seconds that must be left for trying all combinations, and for an engine, to be worth the start."""
 _COMBINATION_NEEDS = 2.5e-6
@@ -103,7 +105,7 @@ class AutoSolver:
         if clock.limit < _SHORT * needs:
             quick = quick_plan(problem, clock)
             first = min((plan for plan in (first, quick) if plan is not None), key=lambda plan: plan[0], default=None)
-        begin = clock.left > (needs if first is not None else _WORTH_A_TRY * needs)
+        begin = clock.left > (needs + lag() * _AFTER if first is not None else _WORTH_A_TRY * needs)
         relaxed = relaxation(problem, clock) if begin else None
         if relaxed is None:
             return _before_relaxation(first, clock)

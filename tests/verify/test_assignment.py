@@ -10,10 +10,23 @@ import numpy as np
 import pytest
 
 from iegopt.problem.arrays import Problem
+from iegopt.problem.families import generate
 from iegopt.solvers import evaluate
+from iegopt.solvers.exact import compiled
+from iegopt.verify import assignment
 from iegopt.verify.assignment import check_assignment
 from tests.solvers.random_problems import random_problem
 from tests.verify.small import CHOICE, MAKESPAN, OBJECTIVE, TICKS, tight_problem
+
+
+@pytest.fixture(autouse=True, params=["python", "compiled"])
+def loops(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every test by the loops in Python alone, and with the compiled ones before them."""
+    monkeypatch.setattr(assignment, "_sound", None)
+    if request.param == "compiled":
+        pytest.importorskip("numba", reason="the extra 'fast' is not installed")
+        monkeypatch.setattr(compiled, "_ready", None)
+        compiled.warmup()
 
 
 def test_the_tight_plan_is_good() -> None:
@@ -101,3 +114,42 @@ def test_it_agrees_with_evaluate(seed: int) -> None:
         assert report.objective == evaluate.objective(problem, choice)
         assert report.makespan == evaluate.finish_times(problem, choice).max()
         assert report.ok == evaluate.feasible(problem, choice)
+
+
+@pytest.mark.parametrize("links", ["tree", "odd", "pairs"])
+def test_compiled_loops_say_of_any_choice_what_those_in_python_say(
+    links: str, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> None:
+    rng = np.random.default_rng(1)
+    sound = assignment._sound
+    if sound is None:
+        pytest.skip("the loops in Python alone")
+    verdicts = []
+    for seed in range(60):
+        problem = random_problem(seed, links=links, gangs=seed % 2 > 0)
+        problem = replace(problem, makespan_weight=(0.0, 0.3, 1e-6)[seed % 3])
+        if any(hidden is not None for hidden in problem.edges.hidden):
+            continue
+        ptr = problem.options.ptr
+        for _ in range(20):
+            choice = rng.integers(ptr[:-1], ptr[1:])
+            if rng.random() < 0.1:
+                choice[0] = ptr[1]
+            monkeypatch.setattr(assignment, "_sound", None)
+            report = check_assignment(problem, choice.tolist())
+            ok, objective, makespan = sound(*assignment._arrays(problem), choice)
+            verdicts.append(ok)
+            assert ok == report.ok
+            if ok:
+                assert (objective, makespan) == (report.objective, report.makespan)
+    assert 0.1 < np.mean(verdicts) < 0.9
+
+
+def test_compiled_loops_charge_a_makespan_beyond_what_64_bits_hold_times_its_weight() -> None:
+    problem = generate("chain", 5, 64, "slack", 1)
+    options = replace(problem.options, time=np.full(len(problem.options.time), 10**15))
+    problem = replace(problem, options=options, makespan_weight=1.5, sla=np.full(5, 2**63 - 1))
+    choice = problem.options.ptr[:-1]
+    report = check_assignment(problem, choice.tolist())
+    assert report.ok
+    assert report.objective == evaluate.objective(problem, choice)

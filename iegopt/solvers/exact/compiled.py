@@ -17,6 +17,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from iegopt.errors import InputError
+from iegopt.verify.assignment import check_assignment, quicken
 
 __all__ = ["Warmup", "kernels", "warmup"]
 
@@ -113,12 +114,13 @@ def _registered() -> tuple[dict[str, tuple[Any, str]], str | None]:
         from iegopt.solvers.search import kernels as in_search
         from iegopt.solvers.timed import dispatching, openings, reinsertion, schedule_tree
         from iegopt.solvers.timed import kernels as in_time
+        from iegopt.verify import sound
     except RuntimeError as error:  # numba looks for a folder for its cache as soon as a function is defined
         return {}, f"numba has nowhere to keep kernels, set NUMBA_CACHE_DIR to a folder ({error})"
     for also in (exchange_kernel, link_kernels, node_kernels, price_kernels, table_kernel):
         assert all(name in kernels.KERNELS for name in also.__all__)
     searches = in_search, first_kernel, quick_kernel, in_time, openings, dispatching, reinsertion, schedule_tree
-    return {name: known for module in (kernels, *searches) for name, known in module.KERNELS.items()}, None
+    return {name: known for module in (kernels, *searches, sound) for name, known in module.KERNELS.items()}, None
 
 
 def _call_each() -> None:
@@ -153,6 +155,8 @@ def _call_each() -> None:
     relaxations(toy, toy.options.cost[None])
     quick_plan(toy, Clock(1.0))
     assert _ready is not None
+    quicken(_ready.sound)
+    check_assignment(toy, toy.options.ptr[:-1].tolist())
     one, none, ends = np.ones(1), np.zeros(0), np.zeros(0, dtype=np.int64)
     site = np.zeros(1, dtype=np.int64), np.ones(1, dtype=np.int64), np.arange(2), np.zeros(1, dtype=np.int64)
     _ready.first_plan(

@@ -31,7 +31,7 @@ Floats = npt.NDArray[np.float64]
 
 _POLLED = 8
 """Stages placed between two looks at the clock."""
-_NEEDS, _COMPILED_NEEDS = (2.5e-4, 2.5e-9, 8e-6), (1.3e-4, 2.1e-9, 5e-7)
+_NEEDS, _COMPILED_NEEDS = (2.5e-4, 2.5e-9, 8e-6), (1.4e-4, 3e-9, 2e-7)
 """Seconds of it at least, and more per option and per stage, by numpy and by a kernel, as measured on one core of a
 server."""
 _GRACE = 3e-4
