@@ -50,7 +50,7 @@ a beam soon is done, and the steps before it then."""
 _HANDFUL, _MANY = 100, 600
 """Options left with which a beam is done at once; from which on the gap is closed in parts."""
 _KICKS = 10
-"""Times that the plan which the first phase starts from is kicked."""
+"""Times that the plan of the first phase is kicked where the gap is not small."""
 _MORE_PROMISING = 0.05
 """By how much more of the distance to the best plan a narrower beam must close for a wider one to follow than when one
 followed in vain."""
@@ -147,7 +147,7 @@ class PricedSearch(BestPlan):
         """
         c = self._c
         self._started = True
-        exchange_stages(c, self, self.clock, 0 if first else _KICKS)
+        exchange_stages(c, self, self.clock)
         keep = propagate(c, in_time(c, np.ones((len(c.option), 1), dtype=np.bool_))[:, 0])
         split = tuple(no_split(c, 1))
         price, toll = (part[:, None] for part in (np.append(self.price[c.used], 0.0), self.toll))
@@ -172,6 +172,8 @@ class PricedSearch(BestPlan):
             price, toll, split = priced.price, priced.toll, priced.split
             bound = max(bound, int(priced.bound[0]))
             self._raise_marginals(c, keep, priced.marginals[:, 0])
+            if phase == 0 and self._gap(bound) > _CLOSE:
+                exchange_stages(c, self, self.clock, _KICKS)
             left = self._left(c, keep)
             if not enough and _count(left) > _MANY and self._gap(bound) <= _NEAR and left is not None:
                 bound = search_by_parts(c, priced, keep, bound, length, self, self.clock, self._late)

@@ -27,8 +27,6 @@ _KICKED = 3
 _MOST_CELLS, _CELL_NEEDS, _PAIR_NEEDS = 500_000, 2e-8, 8e-7
 """Cells of the tables of all edges; seconds that each takes, and every pair of stages until none gains, as measured on
 one core of a server."""
-_NO_PAIR = UNREACHABLE >> 6
-"""Ticks of a pair that does not go together: some dozens may be added up."""
 
 
 def exchange_stages(c: Candidates, best: BestPlan, clock: Clock, kicks: int = 0) -> bool:
@@ -54,46 +52,34 @@ def exchange_stages(c: Candidates, best: BestPlan, clock: Clock, kicks: int = 0)
         return False
     ptr = np.array([*(part.start for part in c.of), len(c.option)])
     need = c.share + np.where(c.weight_key >= 0, c.weight_share, 0)
-    devices = c.devices.T.reshape(-1).copy()
     free = c.capacity.copy()
     for row in c.devices[:, at]:
         np.subtract.at(free, row, need[at])
     plan = at - ptr[:-1]
-    tables, table = _tables(c)
-    start = np.append(0, np.cumsum([each.size for each in tables]))
-    least = np.array([int(each.min()) for each in tables], dtype=np.int64)
-    flat = np.concatenate([np.zeros(0, dtype=np.int64), *(each.reshape(-1) for each in tables)])
+    tables = _tables(c)
+    flat = np.concatenate([np.zeros(0, dtype=np.int64), *(each.reshape(-1) for each in tables.values())])
+    start = np.append(0, np.cumsum([each.size for each in tables.values()], dtype=np.int64))
     core.exchange(
-        plan, kicks, _KICKED, (ptr, c.cost.copy(), flat, start, least), (table, _near(table)), (need, devices, free),
-        np.array([1], dtype=np.uint64),
+        plan, kicks, _KICKED, (ptr, c.cost, flat, start), np.array([*tables], dtype=np.int64).reshape(-1, 2),
+        (need, c.devices.T.reshape(-1).copy(), free), np.array([1], dtype=np.uint64),
     )  # fmt: skip
-    return best.offer(c.option[plan + ptr[:-1]])
+    moved = c.option[plan + ptr[:-1]]
+    return not np.array_equal(moved, best.plan) and best.offer(moved)
 
 
 def _cells(c: Candidates, u: int, v: int) -> int:
     return int((c.of[u].stop - c.of[u].start) * (c.of[v].stop - c.of[v].start))
 
 
-def _tables(c: Candidates) -> tuple[list[Ints], Ints]:
-    """What pairs of neighbours cost, (options of the earlier stage, of the later); and (V, V) which pair has which."""
-    tables: list[Ints] = []
-    table = np.full((c.V, c.V), -1)
+def _tables(c: Candidates) -> dict[tuple[int, int], Ints]:
+    """By two stages what all pairs of their options cost."""
+    tables: dict[tuple[int, int], Ints] = {}
     for link, (u, v) in zip(c.links, c.ends, strict=True):
         if link is None:
             continue
-        cost = link.whole()[:, :, 0] if u < v else link.whole()[:, :, 0].T
-        if table[u, v] < 0:
-            table[u, v] = table[v, u] = len(tables)
-            tables.append(np.minimum(cost, _NO_PAIR))
-        else:
-            tables[table[u, v]] = np.minimum(tables[table[u, v]] + cost, _NO_PAIR)
-    return tables, table
-
-
-def _near(table: Ints) -> Ints:
-    """(V, most) the neighbours of every stage, −1 behind the last."""
-    near = [np.flatnonzero(row >= 0) for row in table]
-    padded = np.full((len(near), max(1, *map(len, near))), -1)
-    for v, each in enumerate(near):
-        padded[v, : len(each)] = each
-    return padded
+        table = link.whole()[:, :, 0]
+        if (v, u) in tables:
+            u, v, table = v, u, table.T
+        known = tables.get((u, v))
+        tables[u, v] = table if known is None else np.minimum(known + table, UNREACHABLE)
+    return tables

@@ -15,26 +15,29 @@ __all__ = ["exchange"]
 Ints = npt.NDArray[np.int64]
 
 _NOWHERE = (1 << 63) - 1
+_NO_PAIR = 1 << 55
+"""Ticks of a pair that does not go together: some dozens may be added up."""
 _TRIES = 20
 """Random options of a stage that are tried for room."""
 
 Costs = tuple[Ints, Ints, Ints, Ints, Ints]
 """Where the options of every stage start (V + 1,); cost (n,); the tables of pairs of stages, one after the other, where
-each starts, and its least cell."""
+each starts (T + 1,), and its least cell (T,)."""
 Pairs = tuple[Ints, Ints]
-"""table (V, V): number of the table between a stage and a later one, −1 where none is, in either order;
-near (V, V): the neighbours of every stage, −1 behind the last."""
+"""table (V, V): one more than the number of the table of a stage's options and another's, negative where those are its
+columns, 0 where there is none; near (V, most): the neighbours of every stage, −1 behind the last."""
 Memory = tuple[Ints, Ints, Ints]
-"""need (n,) of every device of an option, devices of all options, (n · K,), and free (D + 1,), which changes."""
+"""need (n,) of every device of an option, devices of all options (n · K,), and free (D + 1,), which changes."""
 
 
 @part
 def _cell(u: int, a: int, v: int, b: int, costs: Costs, table: Ints) -> Any:
     """What options of two neighbours cost together."""
     ptr, _, tables, start, _ = costs
-    if u < v:
-        return tables[start[table[u, v]] + a * (ptr[v + 1] - ptr[v]) + b]
-    return tables[start[table[v, u]] + b * (ptr[u + 1] - ptr[u]) + a]
+    t = table[u, v]
+    if t > 0:
+        return tables[start[t - 1] + a * (ptr[v + 1] - ptr[v]) + b]
+    return tables[start[-t - 1] + b * (ptr[u + 1] - ptr[u]) + a]
 
 
 @part
@@ -42,7 +45,7 @@ def _alone(v: int, beside: int, at: int, sums: Ints, costs: Costs, table: Ints, 
     """What the options of a stage cost with all of its neighbours but one stage, which has its option ``at``."""
     ptr = costs[0]
     own = sums[ptr[v] : ptr[v + 1]]
-    if table[v, beside] < 0:
+    if table[v, beside] == 0:
         return own
     for a in range(len(own)):
         out[a] = own[a] - _cell(v, a, beside, at, costs, table)
@@ -93,8 +96,8 @@ def _move(
     at_u, at_v = plan[u], plan[v]
     own = _alone(u, v, at_v, sums, costs, table, spare[0])
     other = _alone(v, u, at_u, sums, costs, table, spare[1])
-    joined = table[u, v] >= 0
-    between = least[table[u, v]] if joined else 0
+    joined = table[u, v] != 0
+    between = least[abs(table[u, v]) - 1] if joined else 0
     best = own[at_u] + other[at_v] + (_cell(u, at_u, v, at_v, costs, table) if joined else 0)
     before = best
     if own.min() + other.min() + between >= best:
@@ -174,35 +177,65 @@ def _kick(
         v = near[v, int(uniform(state) * around)] if around > 0 else int(uniform(state) * len(plan))
 
 
-@kernel(
-    "int64(int64[::1], int64, int64, UniTuple(int64[::1], 5), UniTuple(int64[:, ::1], 2), UniTuple(int64[::1], 3), "
-    "uint64[::1])"
-)
-def exchange(plan: Ints, kicks: int, stages: int, costs: Costs, pairs: Pairs, memory: Memory, state: Any) -> int:
+@part
+def _paired(ends: Ints, V: int) -> Pairs:
+    table, count = np.zeros((V, V), np.int64), np.zeros(V, np.int64)
+    for t in range(len(ends)):
+        u, v = ends[t]
+        table[u, v], table[v, u] = t + 1, -t - 1
+        count[u] += 1
+        count[v] += 1
+    near = np.full((V, max(1, count.max())), -1)
+    count[:] = 0
+    for u, v in ends:
+        near[u, count[u]], near[v, count[v]] = v, u
+        count[u] += 1
+        count[v] += 1
+    return table, near
+
+
+@kernel("int64(int64[::1], int64, int64, UniTuple(int64[::1], 4), int64[:, ::1], UniTuple(int64[::1], 3), uint64[::1])")
+def exchange(
+    plan: Ints, kicks: int, stages: int, given: tuple[Ints, Ints, Ints, Ints], ends: Ints, memory: Memory, state: Any
+) -> int:  # fmt: skip
     """Move pairs of stages until none gets cheaper, again after every kick of some stages; the least cost.
 
-    ``plan`` (V,), places among the options of every stage, becomes what costs that.
+    Parameters
+    ----------
+    plan (V,)
+        Places among the options of every stage; becomes what costs that.
+    given
+        The first four of ``Costs``; what the tables hold is lowered to what can be added up.
+    ends (T, 2)
+        Stages whose options are the rows and the columns of every table, no two the same.
     """
-    ptr, cost = costs[0], costs[1]
-    table, near = pairs
+    ptr, cost, tables, start = given
+    least = np.empty(len(ends), np.int64)
+    for t in range(len(ends)):
+        least[t] = _NO_PAIR
+        for i in range(start[t], start[t + 1]):
+            tables[i] = min(tables[i], _NO_PAIR)
+            least[t] = min(least[t], tables[i])
+    costs = (ptr, cost, tables, start, least)
+    pairs = _paired(ends, len(plan))
     most, sums = 0, cost.copy()
     for v in range(len(plan)):
         most = max(most, ptr[v + 1] - ptr[v])
-        for w in near[v]:
+        for w in pairs[1][v]:
             if w >= 0:
                 for a in range(ptr[v + 1] - ptr[v]):
-                    sums[ptr[v] + a] += _cell(v, a, w, plan[w], costs, table)
+                    sums[ptr[v] + a] += _cell(v, a, w, plan[w], costs, pairs[0])
     spare = np.empty((2, most), np.int64)
     _descend(plan, sums, costs, pairs, memory, spare)
-    best, least = plan.copy(), _total(plan, costs, pairs)
+    best, cheapest = plan.copy(), _total(plan, costs, pairs)
     for _ in range(kicks):
         _kick(stages, plan, sums, costs, pairs, memory, state)
         _descend(plan, sums, costs, pairs, memory, spare)
         total = _total(plan, costs, pairs)
-        if total < least:
+        if total < cheapest:
             best[:] = plan
-            least = total
+            cheapest = total
         else:
             for v in range(len(plan)):
                 _put(v, best[v], plan, sums, costs, pairs, memory)
-    return int(least)
+    return int(cheapest)
