@@ -103,6 +103,8 @@ def _registered() -> tuple[dict[str, tuple[Any, str]], str | None]:
         return {}, "numba is switched off: NUMBA_DISABLE_JIT is set"
     try:
         from iegopt.solvers.exact import (
+            beam_kernels,
+            edge_kernels,
             exchange_kernel,
             kernels,
             link_kernels,
@@ -117,7 +119,7 @@ def _registered() -> tuple[dict[str, tuple[Any, str]], str | None]:
         from iegopt.verify import sound
     except RuntimeError as error:  # numba looks for a folder for its cache as soon as a function is defined
         return {}, f"numba has nowhere to keep kernels, set NUMBA_CACHE_DIR to a folder ({error})"
-    for also in (exchange_kernel, link_kernels, node_kernels, price_kernels, table_kernel):
+    for also in (beam_kernels, edge_kernels, exchange_kernel, link_kernels, node_kernels, price_kernels, table_kernel):
         assert all(name in kernels.KERNELS for name in also.__all__)
     searches = in_search, first_kernel, quick_kernel, in_time, openings, dispatching, reinsertion, schedule_tree
     return {name: known for module in (kernels, *searches, sound) for name, known in module.KERNELS.items()}, None
@@ -170,10 +172,35 @@ def _call_each() -> None:
     TableLink(np.zeros((4, 4), dtype=np.int64)).send(sites[:, None], True)
     pricing = Pricing(c, np.ones((len(c.option), 1), dtype=np.bool_), np.zeros((len(c.capacity), 1)), no_split(c, 1))
     pricing.run(lambda: UNREACHABLE, 2, 1.0, lambda plan: None, lambda ahead: False)
+    _call_beams(_ready)
     walk = Walk(Pricer(toy), [1.0, 1.0], random.Random(0))
     walk.best(Clock(1.0), 0, 1)
     for take in walk.turns:
         take(0.0, 1)
+
+
+def _call_beams(core: SimpleNamespace) -> None:
+    """Call the kernels of beams on zeros, with tables as they come: along rows, along columns, and of several nodes."""
+    import numpy as np
+
+    def zeros(*shape: int) -> Any:
+        return np.zeros(shape, dtype=np.int64)
+
+    tree, apart = (zeros(1),) * 5, np.zeros(1, dtype=np.bool_)
+    core.needs_later(zeros(1), zeros(1, 1), np.arange(2), zeros(1), zeros(1), zeros(1, 1))
+    for table in (zeros(2, 2), zeros(2, 2).T, zeros(2, 2, 2)[:, :, 0]):
+        core.rise_by_table(zeros(1, 2), zeros(1, 1), zeros(1), 0, table, zeros(2), zeros(2))
+        core.rise_between(zeros(1, 2), zeros(1, 1), zeros(1), 0, 0, table)
+        core.spend_by_table(zeros(1), zeros(1, 1), zeros(1), zeros(1), 0, table)
+    core.rise_by_tree(zeros(1, 1), zeros(1, 1), zeros(1), 0, zeros(1), zeros(1), tree, apart, zeros(1), zeros(1))
+    core.spend_by_tree(zeros(1), zeros(1, 1), zeros(1), zeros(1), 0, zeros(1), zeros(1), tree, apart)
+    core.extend_plans(
+        zeros(1, 1), zeros(1), zeros(1), 1, zeros(1, 1), zeros(1), zeros(1, 1), 0, zeros(1), zeros(1, 1), 1, 1
+    )
+    core.place_stage(
+        zeros(1, 1), zeros(1), zeros(1), zeros(1), 0, zeros(1), zeros(1), zeros(1), zeros(1, 1), zeros(1, 1),
+        zeros(1), zeros(1), zeros(1, 1), 0, zeros(1), zeros(1),
+    )  # fmt: skip
 
 
 class _NotCachedError(Exception):

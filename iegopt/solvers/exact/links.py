@@ -310,6 +310,15 @@ class LevelLink:
         """Positions of both ends as kernels take them."""
         return _whole(self.source), _whole(self.target)
 
+    def flat(self, forward: bool) -> tuple[Ints, Ints, tuple[Ints, Ints, Ints, Ints, Ints], Bools]:
+        """As kernels of beams take it: positions of the near and of the far end, the tree and its costs, ``apart``.
+
+        Where no nodes pay for time at different rates.
+        """
+        near, far = self._packed[:: 1 if forward else -1]
+        flat, (_, _, cost, apart) = self.tree.flat, self._shared
+        return near, far, (flat.up, flat.link, flat.first, flat.last, cost[:, 0]), apart
+
     @cached_property
     def _shared(self) -> tuple[tuple[Ints, Ints], int, Ints, Bools]:
         """Tree, costs and what is apart as kernels take them."""

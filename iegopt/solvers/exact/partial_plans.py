@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -15,6 +16,7 @@ import numpy.typing as npt
 from iegopt.problem.arrays import Affinity
 from iegopt.problem.hashing import hash_factors
 from iegopt.solvers.exact.candidates import Candidates
+from iegopt.solvers.exact.compiled import kernels
 from iegopt.solvers.exact.couplings import pairs_of
 from iegopt.solvers.exact.reduction import Reduction
 
@@ -24,8 +26,12 @@ Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
 
-_MANY, _FEW_COMPARED, _COMPARED = 200, 2, 16
-"""Plans that are many; with how many next cheaper ones each of few and of many is compared."""
+_COMPARED, _SPANS = 32, (1, 2, 4, 8, 16, 33)
+"""With how many next cheaper plans each is compared, and with which of them at a time."""
+_EARLIER = np.tri(_COMPARED + 1, k=-1, dtype=np.bool_)
+"""Pairs of a plan and one before it."""
+_MANY, _CELLS = 200, 1 << 20
+"""Plans from which on a look at the devices they use spares comparisons; cells compared at a time."""
 
 
 @dataclass(frozen=True)
@@ -50,6 +56,11 @@ class Course:
     closing: tuple[tuple[tuple[int, int], ...], ...]
     rules: tuple[tuple[int, ...], ...]
     ahead: tuple[tuple[int, ...], ...]
+
+    @cached_property
+    def ahead_of(self) -> tuple[Ints, ...]:
+        """``ahead`` as arrays."""
+        return tuple(np.array(stages, dtype=np.int64) for stages in self.ahead)
 
 
 def course(c: Candidates) -> Course:
@@ -111,7 +122,7 @@ def _sharing(c: Candidates) -> tuple[int, ...]:
 class Memory:
     """Free memory of the devices that partial plans use so far and that the stages to come could overfill.
 
-    ``free`` (N, m) has a column for each of these. It never counts more than the stages to come could take, so that
+    ``free`` (N, F) has a column for each of these. It never counts more than the stages to come could take, so that
     equal rows mean equal room.
     """
 
@@ -121,65 +132,85 @@ class Memory:
         self._weight = np.where(self._key >= 0, c.weight_share, 0)
         self._keyed = bool((self._weight > 0).any())
         self._sharing = frozenset(_sharing(c))
-        devices, need = len(c.capacity), c.share + self._weight
-        self._too_large = bool((need > c.capacity[c.devices]).any())
-        stage = np.repeat(np.arange(c.V), [part.stop - part.start for part in c.of])
-        each = np.zeros(c.V * devices, dtype=np.int64)
-        np.maximum.at(each, (stage * devices + c.devices).ravel(), np.tile(need, len(c.devices)))
-        most = each.reshape(c.V, devices)
-        later = np.cumsum(most[list(order)][::-1], axis=0)[::-1]
-        self._later = np.append(later[1:], np.zeros((1, devices), dtype=np.int64), axis=0)
+        self._need = c.share + self._weight
+        self.later = _needs_later(c, self._need, order)
         """(V, D + 1) by place what the stages after it could take; 0 of devices that no plan overfills."""
-        self._later[:, later[0] <= c.capacity] = 0
-        self._column = np.full(devices, -1)
+        self.column = np.full(len(c.capacity), -1)
         """(D + 1,) the column of every device, −1 where it has none."""
-        self._used = np.zeros(0, dtype=np.int64)
-        """(m,) the device of every column."""
+        self.used = np.zeros(0, dtype=np.int64)
+        """(F,) the device of every column."""
         self.free = np.zeros((1, 0), dtype=np.int64)
 
-    def need(self, chosen: Ints, placed: Sequence[int], stage: int) -> Ints:
-        """(N or 1, m) memory that the options of a stage take from each of their devices."""
+    def need(self, chosen: Ints, first: Ints, placed: Sequence[int], stage: int) -> Ints:
+        """(G or 1, m) memory that options of a stage take from each of their devices; ``first`` (G,) of each group."""
         part = self._c.of[stage]
         share = self._c.share[part]
         if not self._keyed:
-            return np.asarray(share[None, :])
+            return share[None, :]
         new = np.ones((1, len(share)), dtype=np.bool_)
         if stage in self._sharing:
             for w in placed:
                 if w in self._sharing:
-                    new = new & (self._key[self._c.of[w]][chosen[:, w]][:, None] != self._key[part][None, :])
+                    own = self._key[self._c.of[w]][chosen[first, w]]
+                    new = new & (own[:, None] != self._key[part][None, :])
         return np.asarray(share[None, :] + np.where(new, self._weight[part], 0))
 
-    def fits(self, free: Ints, taken: Ints, plan: Ints, option: Ints, stage: int) -> Bools:
+    def fits(self, taken: Ints, plan: Ints, option: Ints, stage: int) -> Bools:
         """(P,) whether ``taken`` (P,) fits where partial plans ``plan`` (P,) of N take ``option`` (P,) each."""
-        devices = self._c.devices[:, self._c.of[stage]]
+        devices = self._c.devices[:, self._c.of[stage].start + option]
         fits: Bools = np.ones(len(plan), dtype=np.bool_)
-        if self._too_large:
-            fits &= (taken <= self._c.capacity[devices[:, option]]).all(axis=0)
-        if self._used.size:
-            column = self._column[devices][:, option]
+        if self._some_too_large:
+            fits &= (taken <= self._c.capacity[devices]).all(axis=0)
+        if self.used.size:
+            column = self.column[devices]
             k, at = np.nonzero(column >= 0)
-            fits[at[free[plan[at], column[k, at]] < taken[at]]] = False
+            fits[at[self.free[plan[at], column[k, at]] < taken[at]]] = False
         return fits
 
-    def take(self, free: Ints, taken: Ints, plan: Ints, option: Ints, place: int, stage: int) -> Ints:
-        """(P, m) what is free after that; columns come and go."""
-        devices, later = self._c.devices[:, self._c.of[stage]][:, option], self._later[place]
-        lasting = later[self._used] > 0
-        free = free[plan] if lasting.all() else free[np.ix_(plan, lasting)]
-        known, new = self._used[lasting], np.zeros(len(later), dtype=np.bool_)
-        new[devices] = True
-        new[known] = False
-        fresh = np.flatnonzero(new & (later > 0))
-        if fresh.size:
+    def take(self, taken: Ints, plan: Ints, option: Ints, place: int, stage: int) -> Ints:
+        """(P, F) what is free after that; columns come and go."""
+        devices, later = self._c.devices[:, self._c.of[stage].start + option], self.later[place]
+        lasting = later[self.used] > 0
+        new = np.zeros(len(later), dtype=np.bool_)
+        new[devices[(later[devices] > 0) & (self.column[devices] < 0)]] = True
+        fresh = np.flatnonzero(new)
+        if fresh.size or not lasting.all():
+            self.column[self.used] = -1
+            free = self.free[plan] if lasting.all() else self.free[np.ix_(plan, lasting)]
             free = np.concatenate([free, np.broadcast_to(self._c.capacity[fresh], (len(plan), len(fresh)))], axis=1)
-        self._column[self._used] = -1
-        self._used = np.concatenate([known, fresh])
-        self._column[self._used] = np.arange(len(self._used))
-        column = self._column[devices]
+            self.used = np.concatenate([self.used[lasting], fresh])
+            self.column[self.used] = np.arange(len(self.used))
+        else:
+            free = self.free[plan]
+        column = self.column[devices]
         k, at = np.nonzero(column >= 0)
         free[at, column[k, at]] -= taken[at]
-        return np.asarray(np.minimum(free, later[self._used], out=free))
+        return np.asarray(np.minimum(free, later[self.used], out=free))
+
+    @cached_property
+    def _some_too_large(self) -> bool:
+        """Whether an option takes more than all of a device."""
+        return bool((self._need > self._c.capacity[self._c.devices]).any())
+
+
+def _needs_later(c: Candidates, need: Ints, order: Sequence[int]) -> Ints:
+    """(V, D + 1) ``Memory.later`` where options take ``need`` (n,) from each of their devices."""
+    core, shape = kernels(), (c.V, len(c.capacity))
+    if core is not None:
+        later: Ints = np.empty(shape, dtype=np.int64)
+        ptr = np.array([0, *(part.stop for part in c.of)])
+        core.needs_later(need, np.require(c.devices, None, ["C", "W"]), ptr, np.array(order), c.capacity, later)
+        return later
+    most, by = np.zeros(shape, dtype=np.int64), np.argsort(need)
+    stage = np.repeat(np.arange(c.V), [part.stop - part.start for part in c.of])[by]
+    for devices in c.devices:  # of several options on a device the last counts, which is the largest
+        of_device = np.zeros_like(most)
+        of_device[stage, devices[by]] = need[by]
+        np.maximum(most, of_device, out=most)
+    total = np.cumsum(most[list(order)][::-1], axis=0)[::-1]
+    later = np.append(total[1:], np.zeros((1, len(c.capacity)), dtype=np.int64), axis=0)
+    later[:, total[0] <= c.capacity] = 0
+    return later
 
 
 def rest_of_penalty(c: Candidates, rule: Affinity, chosen: Ints, stage: int) -> Ints:
@@ -200,7 +231,9 @@ def rest_of_penalty(c: Candidates, rule: Affinity, chosen: Ints, stage: int) -> 
 
 
 def undominated(ahead: Ints, free: Ints, spent: Ints) -> tuple[Ints, Ints, Ints]:
-    """Of plans with equal rows ``ahead`` (N, K), those that none of a few cheaper ones leaves no memory to gain on.
+    """Of plans with equal rows ``ahead`` (N, K), those that leave more memory than each of a few next cheaper ones.
+
+    More of some device that is: a plan falls where one of them leaves no less of any.
 
     Parameters
     ----------
@@ -210,33 +243,51 @@ def undominated(ahead: Ints, free: Ints, spent: Ints) -> tuple[Ints, Ints, Ints]
     Returns
     -------
     Their indices, equal rows next to each other; the group of every one of them, and the first of every group.
-    Rows are sorted by a hash and compared in full to the one before.
+    Rows are sorted by a hash, then by cost, memory left, and place, and compared in full to the one before.
     """
     if len(spent) == 1:
         one = np.zeros(1, dtype=np.int64)
         return one, one, one
-    many = len(spent) > _MANY
     room = free.sum(axis=1)
     by = np.lexsort([-room, spent, ahead @ hash_factors(ahead.shape[1])])
-    ahead, room, each = ahead[by], room[by], np.arange(len(by))
+    ahead, room = ahead[by], room[by]
     new = np.ones(len(by), dtype=np.bool_)
     new[1:] = (ahead[1:] != ahead[:-1]).any(axis=1)
-    rank = each - np.maximum.accumulate(np.where(new, each, 0))
+    group = np.cumsum(new) - 1
+    if group[-1] == len(by) - 1:
+        return by, group, group
     kept = np.ones(len(by), dtype=np.bool_)
-    most = min(int(rank.max()), _COMPARED if many else _FEW_COMPARED)
-    if most:
-        free = free[by]
-    used = _used(free) if most and many else ()
+    if len(by) <= _COMPARED + 1:
+        cheaper = (group[:, None] == group) & (room[:, None] <= room) & _EARLIER[: len(by), : len(by)]
+        _drop(kept, by, free, *np.nonzero(cheaper))
+    else:
+        _drop_of_many(kept, by, free, room, np.arange(len(by)) - np.flatnonzero(new)[group])
+    return by[kept], group[kept], np.flatnonzero(new[kept])
+
+
+def _drop_of_many(kept: Bools, by: Ints, free: Ints, room: Ints, rank: Ints) -> None:
+    """The same with ranks (N,) within the groups, from one next cheaper plan to ever more of those before."""
+    used = _used(free[by]) if len(by) > _MANY else ()
     later = np.flatnonzero(rank)
-    for step in range(1, most + 1):
-        later = later[(rank[later] >= step) & kept[later]]
-        left = later
-        if many:  # what uses another device, or has less free in all, leaves less of something
-            left = left[room[left - step] >= room[left]]
-            for bits in used:
-                left = left[(bits[left - step] & ~bits[left]) == 0]
-        kept[left[(free[left - step] >= free[left]).all(axis=1)]] = False
-    return by[kept], (np.cumsum(new) - 1)[kept], np.flatnonzero(new[kept])
+    for begin, stop in pairwise(_SPANS):
+        later = later[(rank[later] >= begin) & kept[later]]
+        if not later.size:
+            break
+        earlier = later[:, None] - np.arange(begin, stop)
+        # What uses another device, or has less free in all, leaves less of something.
+        maybe = (rank[later][:, None] >= np.arange(begin, stop)) & (room[earlier] >= room[later][:, None])
+        for bits in used:
+            maybe &= (bits[earlier] & ~bits[later][:, None]) == 0
+        i, step = np.nonzero(maybe)
+        _drop(kept, by, free, later[i], earlier[i, step])
+
+
+def _drop(kept: Bools, by: Ints, free: Ints, plans: Ints, cheaper: Ints) -> None:
+    """Take from ``kept`` (N,) those of ``plans`` (P,), places in ``by``, of which cheaper ones leave as much of all."""
+    some = max(1, _CELLS // max(1, free.shape[1]))
+    for start in range(0, len(plans), some):
+        own = plans[start : start + some]
+        kept[own[(free[by[cheaper[start : start + some]]] >= free[by[own]]).all(axis=1)]] = False
 
 
 def _used(free: Ints) -> npt.NDArray[np.uint64]:

@@ -1,0 +1,312 @@
+"""Steps of a beam (``plain_steps.py``) as loops that numba compiles (``kernels.py``): the same plans, in one order.
+
+Partial plans of a group have the same options at all stages that later ones depend on, and stand next to each other.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from iegopt.solvers.compiling import part
+from iegopt.solvers.exact.kernels import kernel
+
+__all__ = ["extend_plans", "needs_later", "place_stage"]
+
+Ints = npt.NDArray[np.int64]
+
+_HASH_BASE = 0x9E3779B97F4A7C15 - (1 << 64)
+_COMPARED = 32
+"""Both as with numpy: of ``problem.hashing``, and of ``partial_plans``."""
+_RUN = 8
+"""Plans that are sorted by insertion."""
+
+
+@kernel("void(int64[::1], int64[:, ::1], int64[::1], int64[::1], int64[::1], int64[:, ::1])")
+def needs_later(need: Ints, devices: Ints, ptr: Ints, order: Ints, capacity: Ints, later: Ints) -> None:
+    """Fill ``later`` (V, D + 1) as in ``Memory``.
+
+    Parameters
+    ----------
+    need (n,), devices (K, n), ptr (V + 1,)
+        What options take from each of their devices, these devices, and where the options of every stage start.
+    order (V,), capacity (D + 1,)
+        The order of the stages; memory of devices.
+    """
+    total, most = np.zeros(len(capacity), np.int64), np.empty(len(capacity), np.int64)
+    for place in range(len(order) - 1, -1, -1):
+        later[place], most[:] = total, 0
+        for o in range(ptr[order[place]], ptr[order[place] + 1]):
+            for k in range(len(devices)):
+                most[devices[k, o]] = max(most[devices[k, o]], need[o])
+        total += most
+    for d in range(len(capacity)):
+        if total[d] <= capacity[d]:
+            later[:, d] = 0
+
+
+@part
+def _keep_least(total: Ints, plan: Ints, option: Ints, n: int, most: int) -> int:
+    """Keep the ``most`` least of n pairs, the first of equals, in their order."""
+    last = np.partition(total[:n], most - 1)[most - 1]
+    ties = most
+    for i in range(n):
+        ties -= total[i] < last
+    kept = 0
+    for i in range(n):
+        if total[i] < last or (total[i] == last and ties > 0):
+            ties -= total[i] == last
+            total[kept], plan[kept], option[kept] = total[i], plan[i], option[i]
+            kept += 1
+    return kept
+
+
+@kernel(
+    "Tuple((int64[::1], int64[::1], int64[::1], int64, boolean))(int64[:, ::1], int64[::1], int64[::1], int64, "
+    "int64[:, ::1], int64[::1], int64[:, ::1], int64, int64[::1], int64[:, ::1], int64, int64)"
+)
+def extend_plans(
+    rise: Ints, score: Ints, group: Ints, upper: int, free: Ints, column: Ints, devices: Ints, start: int,
+    capacity: Ints, need: Ints, most: int, narrow: int,
+) -> Any:  # fmt: skip
+    """Pairs of partial plan and option below ``upper`` for which there is memory: plan, option, score.
+
+    And the least score left out, ``upper`` where none is; and whether pairs were more than ``most``, so that the
+    ``narrow`` best alone are kept.
+
+    Parameters
+    ----------
+    rise (G, m), score (N,), group (N,)
+        The score of a pair is that of the plan and the rise of its group with the option.
+    free (N, F), column (D + 1,)
+        As in ``Memory``.
+    devices (K, n), start
+        Those of all candidates, and the first candidate of the stage.
+    capacity (D + 1,)
+        Memory of devices.
+    need (G or 1, m)
+        Memory that the options take.
+    """
+    N, m, cut = len(score), rise.shape[1], upper
+    size = min(N * m, 2 * most + 2)
+    plan, option, total = np.empty(size, np.int64), np.empty(size, np.int64), np.empty(size, np.int64)
+    n = 0
+    for i in range(N):
+        g = group[i]
+        own = need[g if len(need) > 1 else 0]
+        for o in range(m):
+            value = score[i] + rise[g, o]
+            if value >= cut:
+                continue
+            fits = True
+            for k in range(len(devices)):
+                d = devices[k, start + o]
+                fits &= own[o] <= capacity[d]
+                if column[d] >= 0:
+                    fits &= own[o] <= free[i, column[d]]
+            if fits:
+                if n == size:
+                    n = _keep_least(total, plan, option, n, most + 1)
+                    cut = total[:n].max()
+                    if value >= cut:
+                        continue
+                plan[n], option[n], total[n] = i, o, value
+                n += 1
+    over = n > most
+    cut = upper
+    if over:
+        n = _keep_least(total, plan, option, n, narrow + 1)
+        cut = total[:n].max()
+        n = _keep_least(total, plan, option, n, narrow)
+    return plan[:n].copy(), option[:n].copy(), total[:n].copy(), cut, over
+
+
+@part
+def _before(i: int, j: int, key: Ints, spent: Ints, room: Ints) -> bool:
+    """Whether plan i stands before plan j: by hash, cost, memory left, and place."""
+    if key[i] != key[j]:
+        return bool(key[i] < key[j])
+    if spent[i] != spent[j]:
+        return bool(spent[i] < spent[j])
+    if room[i] != room[j]:
+        return bool(room[i] > room[j])
+    return i < j
+
+
+@part
+def _sorted(key: Ints, spent: Ints, room: Ints) -> Ints:
+    """Places (N,) in order: merge sort on runs that were sorted by insertion."""
+    N = len(key)
+    by, other = np.arange(N), np.empty(N, np.int64)
+    for start in range(0, N, _RUN):
+        for i in range(start + 1, min(start + _RUN, N)):
+            own, j = by[i], i
+            while j > start and _before(own, by[j - 1], key, spent, room):
+                by[j] = by[j - 1]
+                j -= 1
+            by[j] = own
+    width = _RUN
+    while width < N:
+        for start in range(0, N, 2 * width):
+            middle, stop = min(start + width, N), min(start + 2 * width, N)
+            i, j = start, middle
+            for at in range(start, stop):
+                if i < middle and (j == stop or _before(by[i], by[j], key, spent, room)):
+                    other[at] = by[i]
+                    i += 1
+                else:
+                    other[at] = by[j]
+                    j += 1
+        by, other = other, by
+        width *= 2
+    return by
+
+
+@part
+def _columns(option: Ints, used: Ints, column: Ints, devices: Ints, start: int, later: Ints) -> Ints:
+    """Devices of the columns to come, those that last first; ``column`` follows."""
+    now, n = np.empty(len(used) + len(option) * len(devices), np.int64), 0
+    for d in used:
+        column[d] = -1
+        if later[d] > 0:
+            now[n] = d
+            n += 1
+    for c in range(n):
+        column[now[c]] = c
+    for i in range(len(option)):
+        for k in range(len(devices)):
+            d = devices[k, start + option[i]]
+            if later[d] > 0 and column[d] < 0:
+                now[n], column[d] = d, n
+                n += 1
+    return now[:n].copy()
+
+
+@part
+def _same(a: int, b: int, chosen: Ints, plan: Ints, option: Ints, stage: int, ahead: Ints) -> bool:
+    for w in ahead:
+        if w == stage:
+            if option[a] != option[b]:
+                return False
+        elif chosen[plan[a], w] != chosen[plan[b], w]:
+            return False
+    return True
+
+
+@part
+def _leaves(row: Ints, free: Ints, lasting: Ints, fresh: Ints) -> None:
+    """Fill ``row`` (F',) with the free memory of a plan before the next stage takes any; columns as in ``_columns``."""
+    n = len(lasting)
+    if n == len(free):
+        row[:n] = free
+    else:
+        for c in range(n):
+            row[c] = free[lasting[c]]
+    row[n:] = fresh
+
+
+@part
+def _cut_and_marked(row: Ints, later: Ints, whole: Ints, bits: Ints) -> int:
+    """What is left in all of a row once it counts no more than ``later``; marks columns below ``whole`` in ``bits``."""
+    room = 0
+    for c in range(len(row)):
+        row[c] = min(row[c], later[c])
+        room += row[c]
+    for c in range(len(row)):
+        bits[c >> 6] |= np.int64(row[c] < whole[c]) << (c & 63)
+    return room
+
+
+@part
+def _may(bits: Ints, own: Ints) -> bool:
+    """Whether a plan may leave as much of every device: not one that uses another device."""
+    other = 0
+    for w in range(len(own)):
+        other |= bits[w] & ~own[w]
+    return other == 0
+
+
+@part
+def _leaves_more(better: Ints, free: Ints) -> bool:
+    for c in range(len(free)):  # noqa: SIM110
+        if better[c] < free[c]:
+            return False
+    return True
+
+
+@kernel(
+    "Tuple((int64[:, ::1], int64[::1], int64[::1], int64[:, ::1], int64[::1], int64[::1], int64[::1]))("
+    "int64[:, ::1], int64[::1], int64[::1], int64[::1], int64, int64[::1], int64[::1], int64[::1], int64[:, ::1], "
+    "int64[:, ::1], int64[::1], int64[::1], int64[:, ::1], int64, int64[::1], int64[::1])"
+)
+def place_stage(
+    chosen: Ints, group: Ints, plan: Ints, option: Ints, stage: int, ahead: Ints, score: Ints, spent: Ints, free: Ints,
+    need: Ints, used: Ints, column: Ints, devices: Ints, start: int, later: Ints, capacity: Ints,
+) -> Any:  # fmt: skip
+    """Partial plans with one stage more, without those that are dominated (``undominated``).
+
+    Their options, scores, costs, free memory and groups; the first of every group; the devices of the columns.
+
+    Parameters
+    ----------
+    chosen (N, V), group (N,), free (N, F)
+        Options, groups and free memory of the plans that are extended.
+    plan, option, score, spent (P,)
+        The pairs that go on, with their scores and costs.
+    need
+        As in ``extend_plans``.
+    ahead (K,)
+        Stages that later ones depend on.
+    used (F,), column (D + 1,), later, capacity (D + 1,)
+        As in ``Memory``; ``column`` is kept up to date.
+    devices, start
+        As in ``extend_plans``.
+    """
+    P = len(plan)
+    lasting = np.flatnonzero(later[used] > 0)
+    now = _columns(option, used, column, devices, start, later)
+    still, fresh = later[now], capacity[now[len(lasting) :]]
+    whole = np.minimum(still, capacity[now])
+    rows, bits = np.empty((P, len(now)), np.int64), np.zeros((P, 1 + len(now) // 64), np.int64)
+    room, key = np.empty(P, np.int64), np.zeros(P, np.int64)
+    for i in range(P):
+        row = rows[i]
+        _leaves(row, free[plan[i]], lasting, fresh)
+        taken = need[group[plan[i]] if len(need) > 1 else 0, option[i]]
+        for k in range(len(devices)):
+            c = column[devices[k, start + option[i]]]
+            if c >= 0:
+                row[c] -= taken
+        room[i] = _cut_and_marked(row, still, whole, bits[i])
+        factor = _HASH_BASE
+        for w in ahead:
+            key[i] += factor * (option[i] if w == stage else chosen[plan[i], w])
+            factor *= _HASH_BASE
+    by = _sorted(key, spent, room)
+    room, bits = room[by], bits[by]
+    kept, own, first = np.empty(P, np.int64), np.empty(P, np.int64), np.empty(P, np.int64)
+    n, groups, begin = 0, 0, 0
+    for at in range(P):
+        i = by[at]
+        if at == 0 or not _same(by[at - 1], i, chosen, plan, option, stage, ahead):
+            begin = at
+            first[groups] = n
+            groups += 1
+        fell = False
+        for earlier in range(at - 1, max(begin, at - _COMPARED) - 1, -1):
+            if room[earlier] >= room[at] and _may(bits[earlier], bits[at]) and _leaves_more(rows[by[earlier]], rows[i]):
+                fell = True
+                break
+        if not fell:
+            kept[n], own[n] = i, groups - 1
+            n += 1
+    left, left_free = np.empty((n, chosen.shape[1]), np.int64), np.empty((n, len(now)), np.int64)
+    left_score, left_spent = np.empty(n, np.int64), np.empty(n, np.int64)
+    for at in range(n):
+        i = kept[at]
+        left[at], left_free[at] = chosen[plan[i]], rows[i]
+        left[at, stage] = option[i]
+        left_score[at], left_spent[at] = score[i], spent[i]
+    return left, left_score, left_spent, left_free, own[:n].copy(), first[:groups].copy(), now
