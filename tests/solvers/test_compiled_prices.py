@@ -11,6 +11,7 @@ import pytest
 from iegopt.problem.families import Family, generate
 from iegopt.solvers.exact import candidates as layout
 from iegopt.solvers.exact import compiled
+from iegopt.solvers.exact.branching import propagate
 from iegopt.solvers.exact.candidates import Candidates, candidates
 from iegopt.solvers.exact.couplings import couplings
 from iegopt.solvers.exact.links import TableLink
@@ -151,3 +152,27 @@ def test_constants_of_kernels_are_those_of_the_package(loaded: SimpleNamespace) 
         assert getattr(price_kernels, name) == getattr(ascent, name)
     assert (price_kernels._MOST_PARTS, price_kernels._NEAR) == (weights.MOST_PARTS, weights._NEAR)
     assert node_kernels._UNREACHABLE == price_kernels._UNREACHABLE == UNREACHABLE
+
+
+@pytest.mark.parametrize("first", range(0, 90, 30))
+def test_fixed_stages_leave_the_same(first: int, loaded: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> None:
+    outcomes = []
+    for seed in range(first, first + 30):
+        problem = random_problem(
+            seed, gangs=seed % 2 > 0, extensions=seed % 3 > 0, affinity=True, memory="tight" if seed % 5 else "slack"
+        )
+        if len(np.unique(problem.options.stage[problem.allowed])) < problem.V:
+            continue
+        c = candidates(problem, problem.allowed)
+        for keep in some_nodes(c, 5, np.random.default_rng(seed)).T:
+            found, before = [], keep.copy()
+            for core in (None, loaded):
+                monkeypatch.setattr(compiled, "_ready", core)
+                found.append(propagate(c, keep))
+            assert np.array_equal(keep, before)
+            assert (found[0] is None) == (found[1] is None)
+            assert found[0] is None or np.array_equal(*found)
+            outcomes.append(None if found[0] is None else int(before.sum() - found[0].sum()))
+    assert None in outcomes
+    assert 0 in outcomes
+    assert any(outcomes)

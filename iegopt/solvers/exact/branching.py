@@ -15,6 +15,7 @@ import numpy.typing as npt
 from iegopt.problem.arrays import Affinity
 from iegopt.problem.topology import WAN
 from iegopt.solvers.exact.candidates import Candidates
+from iegopt.solvers.exact.compiled import kernels
 
 __all__ = ["Branching", "propagate"]
 
@@ -93,7 +94,10 @@ def propagate(candidates: Candidates, keep: Bools) -> Bools | None:
 
     ``None`` where a stage has none left.
     """
-    c = candidates
+    c, ready = candidates, kernels()
+    if ready is not None:
+        rest = keep.copy()
+        return rest if ready.propagate_fixed(rest, *c.packed, *c.required) else None
     done: set[int] = set()
     brought = {-1}
     need = c.share + np.where(c.weight_key >= 0, c.weight_share, 0)

@@ -101,6 +101,33 @@ class Candidates:
         return np.array([part.start for part in self.of], dtype=np.int64)
 
     @cached_property
+    def packed(self) -> tuple[tuple[Ints, ...], int, Ints]:
+        """What kernels take: first options of stages, share, number of shared weights (−1: none) and their memory,
+        capacity, stage; how many shared weights there are; devices.
+        """
+        keys, number = 0, self.weight_key
+        if (number >= 0).any():
+            known, number = np.unique(np.append(number, -1), return_inverse=True)
+            keys, number = len(known) - 1, number[:-1] - 1
+        options = np.append(self.starts, len(self.option)), self.share, number, self.weight_share, self.capacity
+        return (*options, self.stage), keys, np.ascontiguousarray(self.devices)
+
+    @cached_property
+    def required(self) -> tuple[Ints, Bools, Bools]:
+        """Required affinities: where options stand (R, n), equal where together; stages (R, V); which are apart."""
+        rules = [rule for rule in self.problem.affinities if rule.required]
+        site, topology = self.problem.options.site[self.option], self.problem.topology
+        label, member = (
+            np.empty((len(rules), len(site)), dtype=np.int64),
+            np.zeros((len(rules), self.V), dtype=np.bool_),
+        )
+        for r, rule in enumerate(rules):
+            group = topology.group[rule.level, site] if rule.level >= 0 else np.full(len(site), -1)
+            label[r] = np.where(group >= 0, group, -1 - site)
+            member[r, list(rule.stages)] = True
+        return label, member, np.array([rule.apart for rule in rules], dtype=np.bool_)
+
+    @cached_property
     def passes(self) -> TablePasses | None:
         """What kernels take; ``None`` where messages need more than tables, or a cost is negative."""
         if not SingleNode.fits(self.links, self.reduction) or self.cost.min(initial=0) < 0:

@@ -104,6 +104,7 @@ def _registered() -> tuple[dict[str, tuple[Any, str]], str | None]:
     try:
         from iegopt.solvers.exact import (
             beam_kernels,
+            branch_kernels,
             edge_kernels,
             exchange_kernel,
             kernels,
@@ -119,7 +120,8 @@ def _registered() -> tuple[dict[str, tuple[Any, str]], str | None]:
         from iegopt.verify import sound
     except RuntimeError as error:  # numba looks for a folder for its cache as soon as a function is defined
         return {}, f"numba has nowhere to keep kernels, set NUMBA_CACHE_DIR to a folder ({error})"
-    for also in (beam_kernels, edge_kernels, exchange_kernel, link_kernels, node_kernels, price_kernels, table_kernel):
+    of_prices = beam_kernels, branch_kernels, edge_kernels, exchange_kernel
+    for also in (*of_prices, link_kernels, node_kernels, price_kernels, table_kernel):
         assert all(name in kernels.KERNELS for name in also.__all__)
     searches = in_search, first_kernel, quick_kernel, in_time, openings, dispatching, reinsertion, schedule_tree
     return {name: known for module in (kernels, *searches, sound) for name, known in module.KERNELS.items()}, None
@@ -135,6 +137,7 @@ def _call_each() -> None:
     from iegopt.solvers.clock import Clock
     from iegopt.solvers.exact.batch import relaxations
     from iegopt.solvers.exact.best_plan import BestPlan
+    from iegopt.solvers.exact.branching import propagate
     from iegopt.solvers.exact.candidates import candidates
     from iegopt.solvers.exact.exchange import exchange_stages
     from iegopt.solvers.exact.links import LevelLink, TableLink
@@ -169,6 +172,7 @@ def _call_each() -> None:
     free = tuple(np.zeros(1, dtype=np.int64) for _ in tree.levels)
     LevelLink(tree, free, sites, sites, np.zeros(4, dtype=np.bool_)).send(sites[:, None], True)
     c = candidates(toy, toy.allowed)
+    propagate(c, np.ones(len(c.option), dtype=np.bool_))
     TableLink(np.zeros((4, 4), dtype=np.int64)).send(sites[:, None], True)
     pricing = Pricing(c, np.ones((len(c.option), 1), dtype=np.bool_), np.zeros((len(c.capacity), 1)), no_split(c, 1))
     pricing.run(lambda: UNREACHABLE, 2, 1.0, lambda plan: None, lambda ahead: False)

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from iegopt.solvers.exact import sweeps
+from iegopt.solvers.exact.ascent import in_order
 from iegopt.solvers.exact.candidates import Candidates
 from iegopt.solvers.exact.compiled import kernels
 from iegopt.solvers.exact.links import Link
@@ -20,7 +21,7 @@ from iegopt.solvers.exact.messages import UNREACHABLE
 from iegopt.solvers.exact.sweeps import Passed
 from iegopt.solvers.exact.table_passes import TablePasses
 
-__all__ = ["Dues", "Evaluation", "evaluation"]
+__all__ = ["Dues", "Evaluation", "evaluation", "rent"]
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -52,8 +53,9 @@ class Evaluation(Protocol):
     """B nodes of some candidates."""
 
     def up(self, dues: Dues) -> tuple[Ints, Ints, Floats, Bools]:
-        """Least costs (B,) with all that is due, plans (V, B) of candidates, excess (D + 1, B) and whether they fit.
+        """Bounds (B,), the plans (V, B) of candidates that have them, their excess (D + 1, B), and whether they fit.
 
+        A bound is the least cost with all that is due, less the rent of devices.
         The excess is the weight of a plan on every device, less 1; it fits where it keeps every memory.
         """
 
@@ -73,6 +75,11 @@ def evaluation(c: Candidates, keep: Bools, weight: Floats) -> Evaluation:
     return _ByNumpy(c, base, weight)
 
 
+def rent(price: Floats) -> Ints:
+    """(B,) Σ ⌈λ⌉ of prices (D + 1, B), and a tick more per price against the rounding of floats."""
+    return in_order(price + (price > 0)).astype(np.int64)
+
+
 class _ByNumpy:
     def __init__(self, c: Candidates, base: Ints, weight: Floats) -> None:
         self._c, self._base, self._weight = c, base, weight
@@ -90,7 +97,7 @@ class _ByNumpy:
         self._passed = sweeps.pass_up(c, dues.links, theta)
         least, chosen = sweeps.choose(self._passed)
         chosen = chosen + c.starts[:, None]
-        return least, chosen, *self._loads(chosen)
+        return least - rent(dues.price), chosen, *self._loads(chosen)
 
     def _loads(self, chosen: Ints) -> tuple[Floats, Bools]:
         c, B = self._c, len(self._nodes)
@@ -114,21 +121,21 @@ class _ByNumpy:
 class _ByKernels:
     def __init__(self, c: Candidates, passes: TablePasses, ready: SimpleNamespace, base: Ints, weight: Floats) -> None:
         self._c, self._passes, self._ready = c, passes, ready
-        self._base, self._weight, self._devices = base, weight, np.ascontiguousarray(c.devices)
+        self._base, self._weight, self._devices = base, weight, c.packed[2]
         self._buffers = passes.buffers(base.shape[1])
         self._dues: Dues | None = None
 
     def up(self, dues: Dues) -> tuple[Ints, Ints, Floats, Bools]:
         c, B = self._c, self._base.shape[1]
         self._dues = dues
-        least, chosen = np.zeros(B, dtype=np.int64), np.empty((c.V, B), dtype=np.int64)
+        bound, chosen = np.empty(B, dtype=np.int64), np.empty((c.V, B), dtype=np.int64)
         excess, fits = np.empty((len(c.capacity), B)), np.empty(B, dtype=np.bool_)
         self._ready.evaluate_nodes(
             self._passes.slots.packed, self._passes.tables, dues.of_coupling, (self._base, dues.shift, self._devices),
             (dues.price, dues.of_stage), self._weight, (c.stage, c.time, c.share, c.capacity), self._buffers,
-            least, chosen, excess, fits,
+            bound, chosen, excess, fits,
         )  # fmt: skip
-        return least, chosen, excess, fits
+        return bound, chosen, excess, fits
 
     def beliefs(self) -> Ints:
         assert self._dues is not None

@@ -52,7 +52,7 @@ def evaluate_nodes(
     buffers
         θ with what came from below (B, n), messages (B, …), and tables that are more than one link (B, …).
     bound (B,)
-        Rent, which the least cost is added to.
+        Least costs, less the rent of devices.
     chosen (V, B), excess (D + 1, B), fits (B,)
         Candidates of the relaxed plans, weights on devices less 1, and whether the plans keep every memory.
     """
@@ -72,7 +72,11 @@ def evaluate_nodes(
                 total += np.int64(price[devices[k, o], b] * weight[k, o, b])
             theta[o] = min(total, _UNREACHABLE)
         _up(order, tables, rate, b, theta, sent[b], whole[b])
-        bound[b] += _choose(order, tables, rate, b, theta, whole[b], chosen)
+        bound[b] = _choose(order, tables, rate, b, theta, whole[b], chosen)
+        rent = 0.0
+        for d in range(len(price)):
+            rent += price[d, b] + (price[d, b] > 0)
+        bound[b] -= np.int64(rent)
         for k in range(len(devices)):
             for v in range(len(chosen)):
                 o = chosen[v, b]

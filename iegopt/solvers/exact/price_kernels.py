@@ -90,24 +90,13 @@ def move_prices(
             price[d, b] = np.rint(max(0.0, price[d, b] + length * direction[d, b]))
 
 
-@kernel("void(boolean[:, ::1], boolean, int64[::1], UniTuple(int64[::1], 5), int64, int64[:, ::1], float64[:, :, ::1])")
+@kernel("void(boolean[:, ::1], boolean, UniTuple(int64[::1], 6), int64, int64[:, ::1], float64[:, :, ::1])")
 def weigh_nodes(
-    keep: Bools, strengthened: bool, ptr: Ints, options: tuple[Ints, Ints, Ints, Ints, Ints], keys: int,
-    devices: Ints, weight: Floats,
+    keep: Bools, strengthened: bool, options: tuple[Ints, Ints, Ints, Ints, Ints, Ints], keys: int, devices: Ints,
+    weight: Floats,
 ) -> None:  # fmt: skip
-    """Fill ``weight`` (K, n, B) for the options of nodes (n, B).
-
-    Parameters
-    ----------
-    ptr (V + 1,)
-        Options of stages.
-    options
-        Memory, capacity (D + 1,) of the devices, stage, number of the shared weights (below ``keys``, −1 for none) and
-        their memory.
-    devices (K, n)
-        Of options.
-    """
-    share, capacity, stage, key, shared = options
+    """Fill ``weight`` (K, n, B) for the options of nodes (n, B); the others are ``packed`` of ``Candidates``."""
+    ptr, share, key, shared, capacity, stage = options
     K, n = devices.shape
     need = np.empty(n, np.int64)
     fixed = np.empty(len(ptr) - 1, np.bool_)

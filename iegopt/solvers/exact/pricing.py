@@ -25,9 +25,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from iegopt.solvers.exact.ascent import Ascent, in_order
+from iegopt.solvers.exact.ascent import Ascent
 from iegopt.solvers.exact.candidates import Candidates
-from iegopt.solvers.exact.evaluation import Dues, evaluation
+from iegopt.solvers.exact.evaluation import Dues, evaluation, rent
 from iegopt.solvers.exact.links import Link
 from iegopt.solvers.exact.messages import UNREACHABLE
 from iegopt.solvers.exact.sweeps import Passed
@@ -216,8 +216,8 @@ class Pricing:
         if self._shifted is None or paid:
             self._shifted = self._shift()
         dues = Dues(self.price, self._shifted, *rates, self._links)
-        least, chosen, excess, fits = self._evaluation.up(dues)
-        return least - self._rent(), chosen, excess, fits
+        bound, chosen, excess, fits = self._evaluation.up(dues)
+        return bound - self.c.rows.rent(self.toll) if len(self.toll) else bound, chosen, excess, fits
 
     def _look(self, chosen: Ints, fits: Bools, offer: Callable[[Ints], None]) -> Floats:
         """Offer relaxed plans that fit, and make rows of paths on which plans are late; (R, B) their excess of time."""
@@ -233,9 +233,8 @@ class Pricing:
         return late
 
     def _rent(self) -> Ints:
-        """(B,) Σ ⌈λ⌉, and a tick more per price against the rounding of floats."""
-        rent = in_order(self.price + (self.price > 0)).astype(np.int64)
-        return rent + self.c.rows.rent(self.toll) if len(self.toll) else rent
+        """(B,) ticks that the prices of devices and of time stand for."""
+        return rent(self.price) + self.c.rows.rent(self.toll)
 
 
 def _settled(reached: Sequence[Ints], upper: int) -> bool:

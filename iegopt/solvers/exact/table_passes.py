@@ -110,6 +110,7 @@ class TablePasses:
             turned, whole, into, [0, *_stops(cells)][:V],
         ]  # fmt: skip
         self.slots = Slots(*(np.array(each, dtype=np.int64) for each in ints))
+        self._sent, self._whole, self._at, self._first = ints[9], whole, ints[5], first
         none = np.zeros(0, dtype=np.int64)
         self.tables = np.concatenate([none, *costs]), np.concatenate([none, *times])
 
@@ -123,7 +124,7 @@ class TablePasses:
         """Per stage what it sent, as in ``Passed``."""
         for v, own in enumerate(self._order.parents):
             shape = [self._size[p] for p in reversed(own)]
-            yield _view(buffer, int(self.slots.sent[v]), shape) if own else None
+            yield _view(buffer, self._sent[v], shape) if own else None
 
     def whole(self, buffer: Ints) -> dict[_Pair, Ints]:
         """The tables of pairs, as in ``Passed``."""
@@ -131,10 +132,10 @@ class TablePasses:
         for v, own in enumerate(self._order.parents):
             for k, p in enumerate(own):
                 slot, shape = 2 * v + k, [self._size[v], self._size[p]]
-                if self.slots.whole[slot] >= 0:
-                    tables[p, v] = _view(buffer, int(self.slots.whole[slot]), shape)
+                if self._whole[slot] >= 0:
+                    tables[p, v] = _view(buffer, self._whole[slot], shape)
                 elif len(own) == 2:
-                    tables[p, v] = _view(self.tables[0][None, :], int(self.slots.at[self.slots.first[slot]]), shape)
+                    tables[p, v] = _view(self.tables[0][None, :], self._at[self._first[slot]], shape)
         return tables
 
 

@@ -66,12 +66,8 @@ def weights_of_nodes(c: Candidates, keep: Bools, strengthened: bool = True) -> F
     ready = kernels()
     if ready is None:
         return np.stack([node_weights(c, own, strengthened) for own in keep.T], axis=-1)
-    known, key = np.unique(np.append(c.weight_key, -1), return_inverse=True)
     weight = np.empty((*c.devices.shape, keep.shape[1]))
-    options = c.share, c.capacity, c.stage, key[:-1] - 1, c.weight_share
-    ptr = np.append(c.starts, len(c.option))
-    given = np.ascontiguousarray(keep), strengthened, ptr, options, len(known) - 1
-    ready.weigh_nodes(*given, np.ascontiguousarray(c.devices), weight)
+    ready.weigh_nodes(np.ascontiguousarray(keep), strengthened, *c.packed, weight)
     return weight
 
 
