@@ -148,7 +148,7 @@ class Candidates:
         ``UNREACHABLE`` where two options do not fit together or break a required affinity.
         """
         total = self.cost[plans].sum(axis=1)
-        local = plans - np.array([part.start for part in self.of])
+        local = plans - self.starts
         for link, (u, v) in zip(self.links, self.ends, strict=True):
             if link is not None:
                 total = np.minimum(total + link.pairs(local[:, u], local[:, v]), UNREACHABLE)
@@ -156,7 +156,7 @@ class Candidates:
 
     def moved(self, plans: Ints) -> Ints:
         """(couplings, P) ticks of transfer of plans (V, P), 0 without path limits."""
-        local = plans - np.array([part.start for part in self.of])[:, None]
+        local = plans - self.starts[:, None]
         moved = np.zeros((len(self.links), plans.shape[1]), dtype=np.int64)
         if self.problem.has_path_limits:
             for e, (link, (u, v)) in enumerate(zip(self.links, self.ends, strict=True)):

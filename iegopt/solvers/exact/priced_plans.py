@@ -27,10 +27,10 @@ _PRICED_PLANS = 20
 
 
 def offer_plans_of(c: Candidates, best: BestPlan) -> Callable[[Ints], None]:
-    """What takes a relaxed plan (V,) of candidates where it is better than the best."""
+    """What takes relaxed plans (P, V) of candidates where they are better than the best."""
 
-    def take(plan: Ints) -> None:
-        if c.cost_of(plan[None, :])[0] < best.upper:
+    def take(plans: Ints) -> None:
+        for plan in plans[c.cost_of(plans) < best.upper]:
             best.offer(c.option[plan])
 
     return take

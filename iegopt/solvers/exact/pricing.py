@@ -129,7 +129,7 @@ class Pricing:
         length
             Step length to start with, in parts of Polyak's.
         offer
-            Receives (V,) candidate indices of relaxed plans that keep every memory.
+            Receives (P, V) candidate indices of relaxed plans that keep every memory.
         stop
             Whether time is up in so many seconds; at least one evaluation is made.
         patient
@@ -228,8 +228,8 @@ class Pricing:
             fits = fits & c.rows.in_time(times, moved)
             c.rows.add_late(times, moved)
             late = c.rows.excess(times, moved)
-        for b in np.flatnonzero(fits).tolist():
-            offer(chosen[:, b])
+        if fits.any():
+            offer(chosen.T[fits])
         return late
 
     def _rent(self) -> Ints:
