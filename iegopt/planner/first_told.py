@@ -37,7 +37,7 @@ def _transfers(sites: Promising, graph: GraphSpec, figures: Figured, weight: flo
         made(
             TransferPlan,
             {
-                "source": edge.source, "target": edge.target, "kind": edge.kind.value, "path": path[place[u]][place[v]],
+                "source": edge.source, "target": edge.target, "kind": str(edge.kind), "path": path[place[u]][place[v]],
                 "bytes": size, "raw": raw, "exposed": exposed, "cost": weight * exposed,
             },
         )
@@ -56,7 +56,7 @@ def _stages(sites: Promising, graph: GraphSpec, figures: Figured) -> tuple[Stage
         block = figures.blocks.get((v, kind)) if figures.blocks else None
         if block is None:
             precision = spec.compute.precision
-            variant, artifact, loading = "default" if precision is None else precision.value, None, 0.0
+            variant, artifact, loading = "default" if precision is None else str(precision), None, 0.0
             bottleneck, source = BOTTLENECKS[term], "roofline"
         else:
             variant, artifact, loading = _variant(block)
@@ -67,7 +67,7 @@ def _stages(sites: Promising, graph: GraphSpec, figures: Figured) -> tuple[Stage
                 StagePlan,
                 {
                     "id": spec.id,
-                    "kind": spec.type.value,
+                    "kind": str(spec.type),
                     "site": names[site],
                     "devices": members[site],
                     "device_model": models[kind],

@@ -31,8 +31,10 @@ def plain_seconds(spec: StageSpec, kind: DeviceClass, rate: float, factor: float
     moved = usual.io if spec.io is None else spec.io.bytes
     if kind.efficiency is not None:
         factor *= kind.efficiency
-    longest = _over(usual.flops if flops is None else flops, rate * factor)
-    in_memory = _over(usual.traffic if traffic is None else traffic, kind.bandwidth * factor)
+    amount, each = usual.flops if flops is None else flops, rate * factor
+    longest = amount / each if each > 0.0 else _over(amount, each)
+    amount, each = usual.traffic if traffic is None else traffic, kind.bandwidth * factor
+    in_memory = amount / each if each > 0.0 else _over(amount, each)
     if in_memory > longest:
         longest = in_memory
     if moved:

@@ -30,6 +30,7 @@ from iegopt.verify.report import Report, Violation
 
 __all__ = ["State", "check_plan"]
 
+_COMPUTE = frozenset(kind for kind, usual in KINDS.items() if usual.node_type is NodeType.COMPUTE)
 _LEVELS = {"site": -1, "domain": 0, "host": 1, "rack": 2, "datacenter": 3}
 
 
@@ -99,7 +100,7 @@ class _Check:
 
     def _transfer(self, edge: EdgeSpec) -> float:
         source = self.placed[edge.source]
-        size = self._wire(edge.bytes, edge.kv, source.spec.model)
+        size = edge.bytes if self.kv is None else self._wire(edge.bytes, edge.kv, source.spec.model)
         return self._exposed(edge.source, edge.target, size, source.work, edge.kv)
 
     def _locations(self) -> Iterator[tuple[str, float]]:
@@ -126,15 +127,16 @@ class _Check:
         """Longest path; checks TTFT, the end-to-end limit and the compute budget on the way."""
         finish = {f"kv:{name}": 0.0 for name in self.placed if f"kv:{name}" in self.at}
         order = [self.graph.stages[v] for v in self.graph.topological_order()]
-        into: dict[str, list[tuple[str, float]]] = {spec.id: [] for spec in order}
+        into: dict[str, list[tuple[str, float]]] = {}
         for (u, v), t in transfers.items():
-            into[v].append((u, t))
+            into.setdefault(v, []).append((u, t))
         no_overlap = self.request.no_overlap
         for spec in order:
             name, start = spec.id, 0.0
-            for u, t in into[name]:
-                if finish[u] + t > start:
-                    start = finish[u] + t
+            for u, t in into.get(name, ()):
+                arrival = finish[u] + t
+                if arrival > start:
+                    start = arrival
             if no_overlap:
                 start = self.at[name].start
             finish[name] = start + self.placed[name].time
@@ -144,8 +146,8 @@ class _Check:
         self.finish = finish
         terms = len(order) + len(transfers)
         for name, end in finish.items():
-            begin = end - self.placed[name].time if name in self.placed else 0.0
-            at = self.at[name]
+            placed, at = self.placed.get(name), self.at[name]
+            begin = 0.0 if placed is None else end - placed.time
             if begin != at.start and not close(begin, at.start, terms):
                 self._bad("claim", f"start of {name}", at.start, begin)
             if end != at.finish and not close(end, at.finish, terms):
@@ -158,8 +160,7 @@ class _Check:
         makespan = max(finish.values())
         if makespan > end + slack:
             self._bad("deadline", "end to end", makespan, end)
-        counted = NodeType.COMPUTE
-        compute = sum([p.time for p in self.placed.values() if KINDS[p.spec.type].node_type is counted])
+        compute = sum([p.time for p in self.placed.values() if p.spec.type in _COMPUTE])
         if compute > limits.max_compute_time + slack:
             self._bad("budget", "max_compute_time", compute, limits.max_compute_time)
         return makespan
@@ -222,13 +223,12 @@ class _Check:
         w = weights_for(self.request.sla_class, self.request.weights, self.request.objective)
         total = w.lambda_ * sum(transfers.values()) + w.makespan * makespan
         for name, placed in self.placed.items():
-            price = 0.0
-            for device in self.at[name].devices:
+            price, devices, t0 = 0.0, self.at[name].devices, placed.t0
+            for device in devices:
                 price += self.devices[device].price
-            total += w.alpha * placed.t0 + w.beta * placed.time
-            total += w.gamma * price * placed.t0 / self.reference_price
+            total += w.alpha * t0 + w.beta * placed.time + w.gamma * price * t0 / self.reference_price
             own = placed.spec.affinity
-            if own.device is not None and own.device not in self.at[name].devices:
+            if own.device is not None and own.device not in devices:
                 total += own.penalty
         for rule in self.graph.affinity:
             if not self._holds(rule):
