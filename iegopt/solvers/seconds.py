@@ -19,7 +19,7 @@ _LAYOUT, _LAYOUT_SITE = 3e-4, 8e-7
 """Seconds of laying out a topology for the first time, and more per site."""
 _FOLD, _FOLD_OPTION, _PLACES_SITE = 1e-3, 3e-7, 7e-6
 """Seconds of merging interchangeable devices, more per option, and per site whose places were never looked at."""
-_CHECK, _COMPILED_CHECK = (6e-5, 1.5e-6, 1.2e-6), (4.5e-5, 1e-7, 1e-7)
+_CHECK, _COMPILED_CHECK = (6e-5, 1.5e-6, 1.2e-6), (5e-5, 3e-7, 2e-7)
 """Seconds of the check of an answer, and more for every stage and edge, in Python and by a kernel."""
 _MOMENT_CHECK = 6e-6
 """Seconds more for every stage whose memory counts in time."""

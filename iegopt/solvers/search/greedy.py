@@ -86,11 +86,11 @@ def first_plans(relaxed: Relaxation, clock: Clock, rng: random.Random, check: bo
         quick = None if found is None else usable_hint(problem, found[1])
     if quick is not None:
         yield quick
-    by_memory = sorted(range(problem.V), key=lambda v: -_least_share(problem, v))
-    for order in (relaxed.forest.order, by_memory):
+    for largest_first in (False, True):
         if clock.left <= 0:
             return
-        state = construct(relaxed, order, clock, check)
+        by_memory = sorted(range(problem.V), key=lambda v: -_least_share(problem, v)) if largest_first else None
+        state = construct(relaxed, by_memory or relaxed.forest.order, clock, check)
         if state is not None and repair(state, clock.slice(max(_REPAIR_LEAST, clock.left / 4)), rng):
             yield state.value, state.plan()
 
