@@ -13,7 +13,7 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
-from iegopt.problem.arrays import Affinity
+from iegopt.problem.arrays import NO_LIMIT, Affinity
 from iegopt.problem.hashing import hash_factors
 from iegopt.solvers.exact.candidates import Candidates
 from iegopt.solvers.exact.compiled import kernels
@@ -122,8 +122,8 @@ def _sharing(c: Candidates) -> tuple[int, ...]:
 class Memory:
     """Free memory of the devices that partial plans use so far and that the stages to come could overfill.
 
-    ``free`` (N, F) has a column for each of these. It never counts more than the stages to come could take, so that
-    equal rows mean equal room.
+    ``free`` (N, F + 1) has a column for each of these, and with numpy one for all other devices, which is the last. It
+    never counts more than the stages to come could take, so that equal rows mean equal room.
     """
 
     def __init__(self, c: Candidates, order: Sequence[int]) -> None:
@@ -139,7 +139,7 @@ class Memory:
         """(D + 1,) the column of every device, −1 where it has none."""
         self.used = np.zeros(0, dtype=np.int64)
         """(F,) the device of every column."""
-        self.free = np.zeros((1, 0), dtype=np.int64)
+        self.free = np.full((1, 1), NO_LIMIT)
 
     def need(self, chosen: Ints, first: Ints, placed: Sequence[int], stage: int) -> Ints:
         """(G or 1, m) memory that options of a stage take from each of their devices; ``first`` (G,) of each group."""
@@ -158,34 +158,32 @@ class Memory:
     def fits(self, taken: Ints, plan: Ints, option: Ints, stage: int) -> Bools:
         """(P,) whether ``taken`` (P,) fits where partial plans ``plan`` (P,) of N take ``option`` (P,) each."""
         devices = self._c.devices[:, self._c.of[stage].start + option]
-        fits: Bools = np.ones(len(plan), dtype=np.bool_)
+        fits: Bools = (self.free[plan, self.column[devices]] >= taken).all(axis=0)
         if self._some_too_large:
             fits &= (taken <= self._c.capacity[devices]).all(axis=0)
-        if self.used.size:
-            column = self.column[devices]
-            k, at = np.nonzero(column >= 0)
-            fits[at[self.free[plan[at], column[k, at]] < taken[at]]] = False
         return fits
 
     def take(self, taken: Ints, plan: Ints, option: Ints, place: int, stage: int) -> Ints:
-        """(P, F) what is free after that; columns come and go."""
+        """(P, F + 1) what is free after that; columns come and go."""
         devices, later = self._c.devices[:, self._c.of[stage].start + option], self.later[place]
-        lasting = later[self.used] > 0
-        new = np.zeros(len(later), dtype=np.bool_)
-        new[devices[(later[devices] > 0) & (self.column[devices] < 0)]] = True
-        fresh = np.flatnonzero(new)
-        if fresh.size or not lasting.all():
+        lasting, new = later[self.used] > 0, np.zeros(len(later), dtype=np.bool_)
+        new[devices] = True
+        new[self.used] = False
+        new &= later > 0
+        if new.any() or not lasting.all():
+            fresh, known = np.flatnonzero(new), np.flatnonzero(lasting)
             self.column[self.used] = -1
-            free = self.free[plan] if lasting.all() else self.free[np.ix_(plan, lasting)]
-            free = np.concatenate([free, np.broadcast_to(self._c.capacity[fresh], (len(plan), len(fresh)))], axis=1)
-            self.used = np.concatenate([self.used[lasting], fresh])
+            self.used = np.concatenate([self.used[known], fresh])
             self.column[self.used] = np.arange(len(self.used))
+            free = np.empty((len(plan), len(self.used) + 1), dtype=np.int64)
+            free[:, : len(known)] = self.free[plan[:, None], known]
+            free[:, len(known) : -1] = self._c.capacity[fresh]
         else:
             free = self.free[plan]
-        column = self.column[devices]
-        k, at = np.nonzero(column >= 0)
-        free[at, column[k, at]] -= taken[at]
-        return np.asarray(np.minimum(free, later[self.used], out=free))
+        free[np.arange(len(plan)), self.column[devices]] -= taken
+        np.minimum(free[:, :-1], later[self.used], out=free[:, :-1])
+        free[:, -1] = NO_LIMIT
+        return free
 
     @cached_property
     def _some_too_large(self) -> bool:
@@ -201,13 +199,11 @@ def _needs_later(c: Candidates, need: Ints, order: Sequence[int]) -> Ints:
         ptr = np.array([0, *(part.stop for part in c.of)])
         core.needs_later(need, np.require(c.devices, None, ["C", "W"]), ptr, np.array(order), c.capacity, later)
         return later
-    most, by = np.zeros(shape, dtype=np.int64), np.argsort(need)
-    stage = np.repeat(np.arange(c.V), [part.stop - part.start for part in c.of])[by]
-    for devices in c.devices:  # of several options on a device the last counts, which is the largest
-        of_device = np.zeros_like(most)
-        of_device[stage, devices[by]] = need[by]
-        np.maximum(most, of_device, out=most)
-    total = np.cumsum(most[list(order)][::-1], axis=0)[::-1]
+    most, by = np.zeros(c.V * shape[1], dtype=np.int64), np.argsort(need)
+    stage = np.repeat(np.arange(c.V), [part.stop - part.start for part in c.of])
+    # Of several options on a device the last counts, which is the largest.
+    most[(stage * shape[1] + c.devices).T[by].ravel()] = np.repeat(need[by], len(c.devices))
+    total = np.cumsum(most.reshape(shape)[list(order)][::-1], axis=0)[::-1]
     later = np.append(total[1:], np.zeros((1, len(c.capacity)), dtype=np.int64), axis=0)
     later[:, total[0] <= c.capacity] = 0
     return later

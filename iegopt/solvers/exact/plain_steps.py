@@ -24,8 +24,8 @@ Bools = npt.NDArray[np.bool_]
 
 _DENSE = 10_000
 """Pairs of partial plan and option up to which all are looked at one by one."""
-_CHECKED = 4
-"""Times as many pairs as go on are looked at for memory first."""
+_CHECKED, _FEW_CHECKED = 4, 1_000
+"""Times as many pairs as go on are looked at for memory first; pairs up to which all are."""
 
 
 class PlainSteps:
@@ -68,7 +68,7 @@ class PlainSteps:
         total = self.score[plan] + _of_pairs(rise, self._group[plan], option)
         taken = _of_pairs(memory.need(self.chosen, self._first, placed, v), self._group[plan], option)
         fitting: Ints | None = None
-        if len(total) > _CHECKED * most:
+        if len(total) > max(_CHECKED * most, _FEW_CHECKED):
             best, _ = _least(total, _CHECKED * most)
             fitting = best[memory.fits(taken[best], plan[best], option[best], v)]
         if fitting is None or len(fitting) <= most:
@@ -98,7 +98,7 @@ class PlainSteps:
             stages = self._way.ahead_of[place]
             ahead = self.chosen[plan[:, None], stages]
             ahead[:, stages == v] = option[:, None]
-            kept, self._group, self._first = undominated(ahead, memory.free, spent)
+            kept, self._group, self._first = undominated(ahead, memory.free[:, :-1], spent)
             memory.free = memory.free[kept]
         self.chosen, self.score, self.spent = self.chosen[plan[kept]], self.extended[kept], spent[kept]
         self.chosen[:, v] = option[kept]
