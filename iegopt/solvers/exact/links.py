@@ -108,9 +108,8 @@ class TableLink:
 
     def part(self, source: Ints, target: Ints) -> TableLink:
         """The table of some options of either end."""
-        pairs = np.ix_(source, target)
-        time = None if self.time is None else np.ascontiguousarray(self.time[pairs])
-        return TableLink(np.ascontiguousarray(self.table[pairs]), time)
+        time = None if self.time is None else self.time.take(source, 0).take(target, 1)
+        return TableLink(self.table.take(source, 0).take(target, 1), time)
 
     def pair_times(self, source: Ints, target: Ints) -> Ints:
         return np.zeros(len(source), dtype=np.int64) if self.time is None else self.time[source, target]

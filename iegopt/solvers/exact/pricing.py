@@ -217,7 +217,7 @@ class Pricing:
             self._shifted = self._shift()
         dues = Dues(self.price, self._shifted, *rates, self._links)
         bound, chosen, excess, fits = self._evaluation.up(dues)
-        return bound - self.c.rows.rent(self.toll) if len(self.toll) else bound, chosen, excess, fits
+        return bound - c.rows.rent(self.toll), chosen, excess, fits
 
     def _look(self, chosen: Ints, fits: Bools, offer: Callable[[Ints], None]) -> Floats:
         """Offer relaxed plans that fit, and make rows of paths on which plans are late; (R, B) their excess of time."""

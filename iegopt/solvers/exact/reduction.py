@@ -124,6 +124,7 @@ def _taken(forest: Forest, ends: _Ends, sizes: Sequence[int]) -> list[tuple[int,
         around[v].add(u)
     left = {v for v, parent in enumerate(forest.parent) if parent >= 0}
     light = [v for v in left if len(around[v]) < 2]
+    pairs = {v: (_cells(sizes, v, around[v]), v) for v in left if len(around[v]) == 2}
     order: list[tuple[int, set[int]]] = []
     while left:
         if light:
@@ -131,17 +132,20 @@ def _taken(forest: Forest, ends: _Ends, sizes: Sequence[int]) -> list[tuple[int,
             if v not in left:
                 continue
         else:
-            pairs = [(_cells(sizes, v, around[v]), v) for v in left if len(around[v]) == 2]
             if not pairs:
                 return None
-            v = min(pairs)[1]
+            v = min(pairs.values())[1]
         near = around[v]
         left.remove(v)
+        pairs.pop(v, None)
         order.append((v, near))
         for w in near:
             around[w].remove(v)
             around[w] |= near - {w}
-            if len(around[w]) < 2 and w in left:
+            pairs.pop(w, None)
+            if w in left and len(around[w]) == 2:
+                pairs[w] = _cells(sizes, w, around[w]), w
+            elif w in left and len(around[w]) < 2:
                 light.append(w)
     return order + [(v, set()) for v, parent in enumerate(forest.parent) if parent < 0]
 

@@ -102,6 +102,8 @@ class TimeRows:
 
     def padded(self, toll: Floats) -> Floats:
         """(R, B) prices, 0 for the rows that came after ``toll`` (R', B) was set."""
+        if len(toll) == len(self):
+            return toll
         return np.concatenate([toll, np.zeros((len(self) - len(toll), toll.shape[1]))])
 
     def prices(self, toll: Floats) -> Floats:
@@ -115,6 +117,8 @@ class TimeRows:
 
     def rent(self, toll: Floats) -> Ints:
         """(B,) ⌈Σ λ·L⌉, no less than what the rates stand for."""
+        if not len(toll):
+            return np.zeros(toll.shape[1], dtype=np.int64)
         due: Floats = (toll * (self.limit / self.unit)[:, None]).sum(axis=0)
         return np.ceil(due * (1.0 + _SAFE)).astype(np.int64)
 
