@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from iegopt.problem.topology import Topology
+from iegopt.problem.typed import hold
 
 __all__ = ["NO_LIMIT", "TICKS_PER_SECOND", "Affinity", "Edges", "Options", "Problem"]
 
@@ -59,6 +60,11 @@ class Options:
     weight_share: Ints
     kv_share: Ints | None = None
 
+    def __post_init__(self) -> None:
+        hold(
+            self, np.int64, "ptr", "site", "variant", "cost", "time", "share", "weight_key", "weight_share", "kv_share"
+        )
+
     def of(self, stage: int) -> slice:
         """The options of one stage, as a slice into the option arrays."""
         return slice(int(self.ptr[stage]), int(self.ptr[stage + 1]))
@@ -97,6 +103,11 @@ class Edges:
     hidden: tuple[npt.NDArray[np.float64] | None, ...]
     kind: tuple[str, ...] = ()
     hands_on: npt.NDArray[np.bool_] | None = None
+
+    def __post_init__(self) -> None:
+        hold(self, np.int64, "source", "target")
+        hold(self, np.float64, "bytes", "weight", "chunk", "hidden")
+        hold(self, np.bool_, "hands_on")
 
     def is_data(self, edge: int) -> bool:
         return not self.kind or self.kind[edge] != "control"
@@ -170,6 +181,9 @@ class Problem:
     makespan_weight: float = 0.0
     no_overlap: bool = False
     peak_memory: bool = False
+
+    def __post_init__(self) -> None:
+        hold(self, np.int64, "capacity", "sla", "finish_by", "order")
 
     @property
     def timed(self) -> bool:

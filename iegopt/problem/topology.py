@@ -12,6 +12,8 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
+from iegopt.problem.typed import hold
+
 __all__ = ["LEVEL_NAMES", "WAN", "Topology"]
 
 Ints = npt.NDArray[np.int64]
@@ -54,6 +56,10 @@ class Topology:
     pair_latency: Floats | None = None
     pair_seconds_per_byte: Floats | None = None
     parallel_shards: bool = False
+
+    def __post_init__(self) -> None:
+        hold(self, np.int64, "device_ptr", "device_index", "group")
+        hold(self, np.float64, "latency", "seconds_per_byte", "pair_latency", "pair_seconds_per_byte")
 
     @property
     def S(self) -> int:

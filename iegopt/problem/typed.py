@@ -1,0 +1,41 @@
+"""Arrays of a problem as all that works on them takes them, whatever they were made from."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from iegopt.errors import InputError
+
+__all__ = ["hold", "whole"]
+
+
+def hold(owner: object, dtype: npt.DTypeLike, *names: str) -> None:
+    """Make arrays, and tuples of them, that a frozen dataclass was given ``whole``; ``None`` stays.
+
+    Raises
+    ------
+    InputError
+        If one is of a type that would lose something.
+    """
+    for name in names:
+        given = getattr(owner, name)
+        if given is None:
+            continue
+        where = f"{type(owner).__name__}.{name}"
+        if isinstance(given, tuple):
+            held: Any = tuple(None if each is None else whole(each, dtype, where) for each in given)
+        else:
+            held = whole(given, dtype, where)
+        if held is not given:
+            object.__setattr__(owner, name, held)
+
+
+def whole(values: npt.ArrayLike, dtype: npt.DTypeLike, where: str) -> npt.NDArray[Any]:
+    """An array of a type, contiguous and writable: compiled loops take no other."""
+    array = np.asarray(values)
+    if not np.can_cast(array.dtype, dtype, "same_kind") and array.size:
+        raise InputError(f"{where}: {np.dtype(dtype)} expected, not {array.dtype}")
+    return np.require(array, dtype, ["C", "W"])

@@ -1,0 +1,68 @@
+"""Problems made of any arrays that say the same are solved the same; arrays that would lose something are refused."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from iegopt.errors import InputError
+from iegopt.problem.arrays import Problem
+from iegopt.problem.families import generate
+from iegopt.solvers.api import solve
+from iegopt.solvers.exact import compiled
+from iegopt.solvers.result import Params
+
+Array = npt.NDArray[Any]
+
+
+def strided(array: Array) -> Array:
+    return np.repeat(array, 2, axis=0)[::2]
+
+
+def read_only(array: Array) -> Array:
+    array = array.copy()
+    array.flags.writeable = False
+    return array
+
+
+def narrow(array: Array) -> Array:
+    fits = array.dtype == np.int64 and (array.size == 0 or np.abs(array).max() < 2**31)
+    return array.astype(np.int32) if fits else array
+
+
+def remade(value: Any, how: Callable[[Array], Array]) -> Any:
+    arrays = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+    return dataclasses.replace(value, **{k: how(v) for k, v in arrays.items() if isinstance(v, np.ndarray)})
+
+
+@pytest.fixture(params=["numpy", "numba"])
+def core(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compiled, "_ready", None)  # what it was comes back behind the test
+    if request.param == "numba":
+        pytest.importorskip("numba", reason="the extra 'fast' is not installed")
+        compiled.warmup()
+
+
+@pytest.mark.parametrize("how", [strided, read_only, narrow])
+@pytest.mark.parametrize("gangs", [False, True])
+def test_any_arrays_that_say_the_same_are_solved_the_same(
+    how: Callable[[Array], Array], gangs: bool, core: None
+) -> None:
+    problem = generate("joins", 8, 32, "part_full", 1, gangs=gangs)
+    parts: dict[str, Any] = {name: remade(getattr(problem, name), how) for name in ("options", "edges", "topology")}
+    other: Problem = dataclasses.replace(remade(problem, how), **parts)
+    result = solve(problem, "auto", Params(time_limit=5.0))
+    assert result.status == "optimal"
+    assert solve(other, "auto", Params(time_limit=5.0)).objective == result.objective
+    assert solve(other, "auto", Params(time_limit=2e-3)).solver == "auto"
+
+
+def test_arrays_that_would_lose_something_are_refused() -> None:
+    options = generate("chain", 3, 8).options
+    with pytest.raises(InputError, match=r"Options\.cost: int64 expected, not float64"):
+        dataclasses.replace(options, cost=options.cost * 1.5)
