@@ -32,11 +32,12 @@ _NEARLY_ALL = 2
 _FAR, _FARTHER = 0.01, 0.03
 """Gap over the options looked at above which a longer look follows, and the plan is improved before more options are
 looked at; and above which it is built anew even without compiled steps, and not searched in windows."""
-_REBUILT_SHARE, _REBUILT_MOST, _GAINED = 0.2, 0.4, 0.01
+_REBUILT_SHARE, _REBUILT_MOST, _GAINED = 0.2, 0.6, 0.01
 """Share of the time left, and seconds at most, that rebuilding it takes, and the share of the gap that rounds of it
 must gain for others to follow."""
-_WIDE = 0.05
-"""Gap from which on they follow in any case: a proof is far then, and a good plan worth more than more options."""
+_WIDE, _ANY, _TURNS = 0.05, 1e-12, 2
+"""Gap from which on any gain will do and so many turns in vain end it: a proof is far then, and a good plan worth more
+than more options."""
 
 
 class RootPrices:
@@ -101,8 +102,8 @@ class RootPrices:
         run, left = self._run, self._clock.left
         assert run.best is not None
         own = self._clock.slice(min(_REBUILT_SHARE * left, _REBUILT_MOST))
-        least = 0.0 if run.gap > _WIDE else _GAINED * run.gap
-        best, steps = rebuild(run.relaxed, run.best, own, run.rng, run.params.check, run.params.report, least)
+        least, turns = (_ANY, _TURNS) if run.gap > _WIDE else (_GAINED * run.gap, 1)
+        best, steps = rebuild(run.relaxed, run.best, own, run.rng, run.params.check, run.params.report, least, turns)
         run.take(best)
         self._rebuilt += steps
 

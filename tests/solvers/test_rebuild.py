@@ -171,3 +171,22 @@ def test_it_ends_with_the_clock() -> None:
     best, steps = rebuild(relaxed, (1, plan), Clock(0.0), random.Random(0), check=False)
     assert best[0] == 1
     assert steps == 0
+
+
+@pytest.mark.parametrize("turns", [1, 3])
+def test_it_ends_after_so_many_turns_in_vain(turns: int, plain: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From an optimum nothing is gained, in any round."""
+    problem = generate("layered", 4, 8, "tight", 0)
+    relaxed = relaxation(problem)
+    plan = Brute().solve(problem, Params(), None).choice
+    assert plan is not None
+    best = objective(problem, plan), plan
+    assert relaxed.bound < best[0]
+    rounds: list[object] = []
+    monkeypatch.setattr(_ByState, "rounds", ((4, 0.1), (2, 0.1)))
+    monkeypatch.setattr(_ByState, "round_seconds", 0.002)
+    restart = _ByState.restart
+    monkeypatch.setattr(_ByState, "restart", lambda self: (rounds.append(self), restart(self)))
+    found, _ = rebuild(relaxed, best, Clock(60.0), random.Random(0), check=False, least=1e-12, turns=turns)
+    assert found[0] == best[0]
+    assert len(rounds) == 1 + 2 * turns

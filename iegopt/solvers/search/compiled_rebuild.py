@@ -22,8 +22,8 @@ from iegopt.solvers.search.tables import untabled
 __all__ = ["CompiledRebuild", "compilable", "layout_seconds"]
 
 Ints = npt.NDArray[np.int64]
-_ROUND, _ROUND_PER_OPTION = 0.03, 3e-6
-"""Seconds of a round, and more per allowed option."""
+_ROUND_PER_STAGE, _ROUND_PER_OPTION = 1.2e-3, 1e-6
+"""Seconds of a round per stage and per allowed option."""
 _OPTION_NEEDS = 8e-8
 """Seconds that laying out takes per option, as measured on one core of a server."""
 
@@ -55,7 +55,7 @@ class CompiledRebuild:
     def __init__(self, relaxed: Relaxation, best: tuple[int, Ints], rng: random.Random, check: bool) -> None:
         problem = self._problem = relaxed.problem
         self._check = check
-        self.round_seconds = _ROUND + _ROUND_PER_OPTION * int(problem.allowed.sum())
+        self.round_seconds = _ROUND_PER_STAGE * problem.V + _ROUND_PER_OPTION * int(problem.allowed.sum())
         self._layout, self._prices = packed(relaxed.messages, relaxed.forest)
         self._graph, self._least = _graph(relaxed), _least(relaxed)
         self._groups = _groups(problem)
@@ -104,13 +104,14 @@ def _graph(relaxed: Relaxation) -> tuple[Ints, ...]:
     flat = [pair for own in ends for pair in own]
     offer = np.flatnonzero(problem.allowed)
     cell = options.stage[offer] * topology.S + messages.position[offer]
-    by = np.lexsort([options.cost[offer], cell])
-    offer, cell = offer[by], cell[by]
+    if not (cell[1:] > cell[:-1]).all():
+        by = np.lexsort([options.cost[offer], cell])
+        offer, cell = offer[by], cell[by]
     return (
         _own(np.cumsum([0, *map(len, ends)])),
         _own([e for e, _ in flat]),
         _own([w for _, w in flat]),
-        _own(np.searchsorted(cell, np.arange(problem.V * topology.S + 1))),
+        _own(np.append(0, np.cumsum(np.bincount(cell, minlength=problem.V * topology.S)))),
         _own(offer),
         _own(options.site),
         _own(options.cost),

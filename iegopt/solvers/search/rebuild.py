@@ -53,12 +53,12 @@ def unbuildable(problem: Problem) -> str | None:
 
 def rebuild(
     relaxed: Relaxation, best: Best, clock: Clock, rng: random.Random, check: bool, report: Report = unheard,
-    least: float = 0.0,
+    least: float = 0.0, turns: int = 1,
 ) -> tuple[Best, int]:  # fmt: skip
     """Rounds from a feasible plan until the clock ends or the bound is met: the best plan, and how many steps it took.
 
-    ``report`` receives better plans, ``check`` recomputes every plan in full; it ends after as many rounds as there are
-    kinds of them in which ``least`` of the objective was not gained.
+    ``report`` receives better plans, ``check`` recomputes every plan in full; it ends after so many turns of all kinds
+    of rounds none of which gained ``least`` of the objective.
     """
     problem, steps = relaxed.problem, 0
     if problem.V < 2 or clock.left < lag() * _STAGE_NEEDS * problem.V:
@@ -84,7 +84,7 @@ def rebuild(
             each = max(1e-7, (left - own.left) / chunk)
             chunk = max(1, int(min(_CHUNK_SHARE * length, _CHUNK_MOST, own.left) / each))
         idle = idle + 1 if before - best[0] < least * abs(before) else 0
-        if idle == len(engine.rounds):
+        if idle == turns * len(engine.rounds):
             break
     return best, steps
 
