@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import numpy.typing as npt
 
@@ -15,24 +13,6 @@ __all__ = ["fill_tables"]
 Ints = npt.NDArray[np.int64]
 
 _UNREACHABLE = 1 << 61
-
-
-@part
-def _level(a: int, b: int, site: Ints, group: Ints) -> Any:
-    """Where the sites of two options meet: 0 at home, else one more than the levels at which their groups differ."""
-    level = len(group)
-    while level > 0 and group[level - 1, a] == group[level - 1, b]:
-        level -= 1
-    return level + 1 if level > 0 or site[a] != site[b] else 0
-
-
-@part
-def _clash(taken: Ints, a: int, devices: Ints, together: int, capacity: Ints) -> bool:
-    """Whether one of some devices is ``taken`` by option a, and has less than two options take of it together."""
-    i = 0
-    while i < len(devices) and not (taken[devices[i]] == a and together > capacity[devices[i]]):
-        i += 1
-    return i < len(devices)
 
 
 @kernel(
@@ -66,32 +46,73 @@ def fill_tables(
     """
     group, own = nested
     first, kind = flat
-    need, weight, key, capacity = memory
-    least = capacity.min()
-    around = np.empty((len(group), len(site)), np.int64)
+    n, K = devices.shape
+    around = np.empty((len(group) + 1, n), np.int64)
+    around[-1] = site
     for i in range(len(group)):
-        for a in range(len(site)):
+        for a in range(n):
             around[i, a] = group[i, site[a]]
-    of_width = kind[site]
-    taken = np.full(len(capacity), -1)
+    width = kind[site]
+    codes, value = np.empty(n, np.int64), np.zeros((2, 2 * len(first)), np.int64)
+    head, follow = np.full(len(memory[3]), -1), np.empty(n * K, np.int64)
     at = 0
     for c in range(len(ends)):
-        e = ends[c, 0]
+        e, far = ends[c, 0], (ends[c, 3], ends[c, 4])
+        size = far[1] - far[0]
+        for b in range(far[0], far[1]):
+            for k in range(K):
+                follow[b * K + k] = head[devices[b, k]]
+                head[devices[b, k]] = b * K + k
+        head[-1] = -1
+        code = codes[:size]
         for a in range(ends[c, 1], ends[c, 2]):
-            taken[devices[a]] = a
-            taken[-1] = -1
-            for b in range(ends[c, 3], ends[c, 4]):
-                number, out[at] = 0, 0
-                if e >= 0:
-                    level = _level(a, b, site, around)
-                    number = (first[level] + own[level, site[a]]) * kinds
-                    number += of_width[a] if of_width[a] == of_width[b] else 0
-                    out[at] = cost[e, number]
-                if len(time) > 0:
-                    out_time[at] = time[e, number] if e >= 0 else 0
-                together = need[a] + need[b]
-                if key[a] >= 0 and key[a] == key[b]:
-                    together -= weight[b]
-                if together > least and _clash(taken, a, devices[b], together, capacity):
-                    out[at] = _UNREACHABLE
-                at += 1
+            out[at : at + size] = 0
+            if e >= 0:
+                _meet(a, far[0], around, width, code)
+                for level in range(len(first)):
+                    base = (first[level] + own[level, site[a]]) * kinds
+                    for same in range(2):
+                        number = base + same * width[a]
+                        value[0, 2 * level + same] = cost[e, number]
+                        value[1, 2 * level + same] = time[e, number] if len(time) > 0 else 0
+                for j in range(size):
+                    out[at + j] = value[0, code[j]]
+            if len(time) > 0:
+                for j in range(size):
+                    out_time[at + j] = value[1, code[j]] if e >= 0 else 0
+            _clash(a, far[0], devices, memory, head, follow, out[at : at + size])
+            at += size
+        for b in range(far[0], far[1]):
+            for k in range(K):
+                head[devices[b, k]] = -1
+
+
+@part
+def _meet(a: int, start: int, around: Ints, width: Ints, code: Ints) -> None:
+    """Twice the levels at which options from ``start`` on stand apart from option a, and one more of equal widths."""
+    wide, own = width[start : start + len(code)], width[a]
+    for j in range(len(code)):
+        code[j] = 1 if wide[j] == own else 0
+    for i in range(len(around)):
+        level, own = around[i, start : start + len(code)], around[i, a]
+        for j in range(len(code)):
+            code[j] += 2 if level[j] != own else 0
+
+
+@part
+def _clash(
+    a: int, start: int, devices: Ints, memory: tuple[Ints, Ints, Ints, Ints], head: Ints, follow: Ints, row: Ints
+) -> None:
+    """Mark the options from ``start`` on that do not fit with option a on a device of both: these are listed by it."""
+    need, weight, key, capacity = memory
+    K = devices.shape[1]
+    for device in devices[a]:
+        i = head[device]
+        while i >= 0:
+            b = i // K
+            together = need[a] + need[b]
+            if key[a] >= 0 and key[a] == key[b]:
+                together -= weight[b]
+            if together > capacity[device]:
+                row[b - start] = _UNREACHABLE
+            i = follow[i]
