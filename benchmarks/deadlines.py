@@ -20,6 +20,7 @@ import argparse
 import dataclasses
 import gc
 import json
+import os
 import random
 import sys
 import threading
@@ -222,15 +223,27 @@ def _figures(rows: list[dict[str, Any]], how: str, deadline: int) -> dict[str, A
 
 @contextmanager
 def _load(wanted: bool) -> Iterator[None]:
-    """A thread that never lets go of the interpreter by itself, and one that does so inside numpy."""
+    """A thread that never lets go of the interpreter by itself, and one that does so inside numpy.
+
+    Both are of the ordinary class and, where the thread that is timed is bound to one, on other processors. On its own
+    they would never let it ask for the interpreter where they are of its real-time class, and never have it where not.
+    """
     stop = threading.Event()
 
+    def elsewhere() -> None:
+        if hasattr(os, "sched_setscheduler"):
+            own = os.sched_getaffinity(0)
+            os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
+            os.sched_setaffinity(0, set(range(os.cpu_count() or 1)) - own or own)
+
     def count() -> None:
+        elsewhere()
         n = 0
         while not stop.is_set():
             n += 1
 
     def multiply() -> None:
+        elsewhere()
         a = np.random.default_rng(0).random((200, 200))
         while not stop.is_set():
             np.sort(a @ a, axis=None)
