@@ -14,7 +14,8 @@ from iegopt.solvers.exact import candidates as laid_out
 from iegopt.solvers.exact import compiled, reduction
 from iegopt.solvers.exact.beam import Beam, beam
 from iegopt.solvers.exact.candidates import Candidates, candidates
-from iegopt.solvers.exact.links import LevelLink
+from iegopt.solvers.exact.links import LevelLink, TableLink
+from iegopt.solvers.exact.messages import UNREACHABLE
 from iegopt.solvers.exact.partial_plans import course
 from iegopt.solvers.exact.pricing import Priced, Pricing, no_split
 from iegopt.solvers.result import Params
@@ -117,3 +118,30 @@ def test_kernels_give_the_wide_beams_of_numpy(
                 found = by_both(monkeypatch, c, bounded, column, keep[:, column], plan, width, 200_000, wide=wide)
                 most = max(most, len(found.plans))
     assert most > 0
+
+
+@pytest.mark.parametrize("compiles", [True, False])
+def test_an_option_that_fits_nowhere_is_not_taken_for_one_that_gains(
+    compiles: bool, core: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What several unreachable edges cost together is more than an integer holds."""
+    monkeypatch.setattr(reduction, "_MOST_CELLS", 0)
+    if not compiles:
+        monkeypatch.setattr(compiled, "_ready", None)
+    problem = generate("layered", 20, 8, "slack", 1)
+    c = candidates(problem, problem.allowed)
+    way = course(c)
+    leaving = [sum(c.ends[e][0] == v for e, _ in closing) for v, closing in zip(way.order, way.closing, strict=True)]
+    stage = way.order[int(np.argmax(leaving))]
+    assert max(leaving) >= 3
+    for link, (source, target) in zip(c.links, c.ends, strict=True):
+        assert isinstance(link, TableLink)
+        if stage == source:
+            link.table[0] = UNREACHABLE
+        elif stage == target:
+            link.table[:, 0] = UNREACHABLE
+    keep = np.ones((len(c.option), 1), dtype=np.bool_)
+    keep[c.of[stage].start] = False
+    found = beam(c, priced(c, keep, 2, 2**60), 0, keep[:, 0], 2**60, 50)
+    assert len(found.plans) > 0
+    assert (found.plans[:, stage] != c.of[stage].start).all()
