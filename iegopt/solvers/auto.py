@@ -10,8 +10,8 @@
    (``counting.py``). On dense graphs of few options, then, branch and bound over pairs of stages, as long as it
    gets on (``exact/pair_search.py``), in turns with tabu search at first.
 4. Memory and limits in time as prices: a better bound, plans by exchanges of two stages and by beam search, and fewer
-   options (``exact/bounding.py``); where the gap is large after a first look, parts of the plan are built anew before the
-   next (``search/rebuild.py``). Where no plan is known by then, repair walks from random starts.
+   options (``exact/bounding.py``); where the gap is large after a first look, parts of the plan are built anew before
+   the next (``search/rebuild.py``). Where no plan is known by then, repair walks from random starts.
 5. On a graph with cycles where no price is due, elimination over the options that are left: where no shared limit
    binds, its choice is optimal.
 6. Branch and bound on prices, neighbourhoods solved by it, and local search take turns until the end: tabu search over
