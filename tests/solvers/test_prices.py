@@ -391,3 +391,21 @@ def test_no_prices_are_looked_for_without_time(limit: float) -> None:
     result = solve(problem, "prices", Params(time_limit=limit))
     assert result.multipliers is None
     assert "no time left for prices" in result.note
+
+
+def test_min_marginals_are_those_of_the_best_prices() -> None:
+    """Whether the last step was the best one or not."""
+    fell = rose = 0
+    for seed in range(40):
+        problem = random_problem(seed, stages=5, shape="dag", memory="tight", combinations=5_000)
+        if len(np.unique(problem.options.stage[problem.allowed])) < problem.V:
+            continue
+        upper, before = int(problem.options.cost.max()) * problem.V, None
+        for steps in range(1, 8):
+            c, _, bound, marginals = root(problem, steps, upper)
+            assert all(marginals[part].min() == min(bound, UNREACHABLE) for part in c.of), (seed, steps)
+            fell += bound == before
+            rose += before is not None and bound > before
+            before = bound
+    assert fell > 5
+    assert rose > 5

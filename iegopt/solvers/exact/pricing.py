@@ -140,6 +140,7 @@ class Pricing:
         split_at_best = [part.copy() for part in self.split]
         mass, nodes = np.zeros(self._keep.shape), np.arange(self.B)
         reached: list[Ints] = []
+        gain = np.zeros(self.B, dtype=np.bool_)
         begun = time.perf_counter()
         for step in range(steps):
             bound, chosen, excess, fits = self._evaluate()
@@ -162,8 +163,9 @@ class Pricing:
                 self._resplit(bound, room, step // _SPLIT_EVERY % 2 == 0)
                 self._shifted = None
         self.price, self.toll, self.split = ascent.best_price, ascent.best_toll, split_at_best
-        self._shifted = None
-        self._evaluate()
+        if not gain.all():  # else the last evaluation was that of the best prices
+            self._shifted = None
+            self._evaluate()
         marginals = np.minimum(self._evaluation.beliefs() - self._rent(), UNREACHABLE)
         passed = self._evaluation.passed()
         return Priced(ascent.best, self.price, self.toll, tuple(self.split), marginals, mass, passed)
