@@ -61,11 +61,13 @@ def rebuild(
     of rounds none of which gained ``least`` of the objective.
     """
     problem, steps = relaxed.problem, 0
-    if problem.V < 2 or clock.left < lag() * _STAGE_NEEDS * problem.V:
+    if problem.V < 2 or clock.left < lag() * _STAGE_NEEDS * problem.V + layout_seconds(problem):
         return best, steps
-    compiled = compilable(relaxed) and clock.left > layout_seconds(problem)
     engine: CompiledRebuild | _ByState
-    engine = CompiledRebuild(relaxed, best, rng, check) if compiled else _ByState(relaxed, best, rng, check, clock)
+    if compilable(relaxed):
+        engine = CompiledRebuild(relaxed, best, rng, check)
+    else:
+        engine = _ByState(relaxed, best, rng, check, clock)
     scale = _scale(problem, best[1])
     rounds = idle = 0
     while clock.left > 0 and best[0] != relaxed.bound:
