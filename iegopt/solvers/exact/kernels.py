@@ -56,8 +56,8 @@ Layout = tuple[
 """
 Prices = tuple[Ints, Floats, Floats, Bools, Floats, Floats]
 """ticks, raw, least (K, E, links), least empty where nothing is hidden; monotone (K, E); weight (E,); hidden."""
-Room = tuple[Ints, Ints, Ints, Ints, Ints]
-"""need (O,) of every device of an option's site, or empty: memory does not count; site (O,); where the devices of a
+Room = tuple[Ints, Ints, Ints, Ints, Ints, Ints, Ints]
+"""share, weight_key, weight_share and site of the options, empty where memory does not count; where the devices of a
 site start (S + 1,), and these; free (D,), which changes."""
 
 _ARGUMENTS = (
@@ -256,40 +256,47 @@ def backward(theta: Ints, belief: Ints, layout: Layout, prices: Prices) -> None:
             belief[ptr[v] : ptr[v + 1]] += message
 
 
-@kernel(f"int64(int64[::1], int64[::1], UniTuple(int64[::1], 5), {_ARGUMENTS})")
-def choose(value: Ints, choice: Ints, room: Room, layout: Layout, prices: Prices) -> np.int64:
+@kernel(f"int64(int64[::1], int64[::1], UniTuple(int64[::1], 7), boolean[::1], {_ARGUMENTS})")
+def choose(value: Ints, choice: Ints, room: Room, allowed: Bools, layout: Layout, prices: Prices) -> np.int64:
     """Fill ``choice`` (V,) from what ``forward`` left in θ, parents first; of equals the first is taken.
 
     Returns the cost of the roots' trees, the bound where no ``room`` is to be kept. A stage that finds no room gets −1,
     and ends it.
     """
     ptr, order, parent, via = layout[6], layout[11], layout[12], layout[13]
-    need, site, start, devices, free = room
+    site, start, devices, free = room[3:]
     met, score = np.empty(layout[5][1], np.int64), np.empty(len(value), np.int64)
     bound = np.int64(0)
     for v in order:
         _score(value, score, v, choice, via[v], layout, prices, met)
         at = -1
         for o in range(ptr[v], ptr[v + 1]):
-            if (at < 0 or score[o] < score[at]) and (len(need) == 0 or _fits(o, room)):
+            if (at < 0 or score[o] < score[at]) and (len(site) == 0 or (allowed[o] and _fits(o, room))):
                 at = o
         choice[v] = at
         if at < 0:
             break
-        if len(need) > 0:
+        if len(site) > 0:
             for d in devices[start[site[at]] : start[site[at] + 1]]:
-                free[d] -= need[at]
+                free[d] -= _need(at, room)
         if parent[v] < 0:
             bound += value[at]
     return bound
 
 
 @part
+def _need(option: int, room: Room) -> Any:
+    """What an option takes of each of its devices: shared weights are charged every time, which is safe."""
+    share, key, weight = room[:3]
+    return share[option] + (weight[option] if key[option] >= 0 else 0)
+
+
+@part
 def _fits(option: int, room: Room) -> bool:
-    need, site, start, devices, free = room
-    fits = True
+    site, start, devices, free = room[3:]
+    need, fits = _need(option, room), True
     for d in devices[start[site[option]] : start[site[option] + 1]]:
-        fits = fits and free[d] >= need[option]
+        fits = fits and free[d] >= need
     return fits
 
 
@@ -299,7 +306,7 @@ def solve_many(costs: Ints, allowed: Bools, layout: Layout, prices: Prices, boun
     ptr = layout[6]
     theta = np.empty(len(allowed), np.int64)
     none = theta[:0]
-    room = (none, none, none, none, none)
+    room = (none, none, none, none, none, none, none)
     for b in range(len(bound)):
         possible = True
         for v in range(len(ptr) - 1):
@@ -310,7 +317,7 @@ def solve_many(costs: Ints, allowed: Bools, layout: Layout, prices: Prices, boun
             possible &= least < UNREACHABLE
         if possible:
             forward(theta, layout, prices, 0, len(ptr) - 1)
-            bound[b] = choose(theta, choice[b], room, layout, prices)
+            bound[b] = choose(theta, choice[b], room, allowed, layout, prices)
 
 
 @part

@@ -59,19 +59,20 @@ class CompiledPasses:
     def choose(self) -> tuple[int, Ints]:
         """Bound and choice, after the forward pass."""
         choice = np.zeros(self._stages, dtype=np.int64)
-        room = tuple(np.zeros(0, dtype=np.int64) for _ in range(5))
-        return int(self._core.choose(self.theta, choice, room, self._layout, self._prices)), choice
+        none = np.zeros(0, dtype=np.int64)
+        return int(self._choose(choice, (none,) * 7)), choice
 
     def choose_fitting(self) -> Ints | None:
         """(V,) the best option that still fits of every stage, parents first; ``None`` where one finds no room."""
         problem, choice = self._messages.problem, np.zeros(self._stages, dtype=np.int64)
         options, topology = problem.options, problem.topology
-        need = options.share + np.where(options.weight_key >= 0, options.weight_share, 0)
-        need[~problem.allowed] = np.iinfo(np.int64).max
-        fixed = map(_whole, (need, options.site, topology.device_ptr, topology.device_index))
-        room = (*fixed, problem.capacity.copy())
-        self._core.choose(self.theta, choice, room, self._layout, self._prices)
+        memory = options.share, options.weight_key, options.weight_share, options.site
+        devices = topology.device_ptr, topology.device_index
+        self._choose(choice, (*map(_whole, (*memory, *devices)), problem.capacity.copy()))
         return choice if choice.min(initial=0) >= 0 else None
+
+    def _choose(self, choice: Ints, room: tuple[Ints, ...]) -> Any:
+        return self._core.choose(self.theta, choice, room, self._messages.problem.allowed, self._layout, self._prices)
 
     def backward(self) -> Ints:
         """(O,) the least cost of every option's tree with it, after the forward pass."""

@@ -34,8 +34,6 @@ _TIME_FOR_A_START = 0.5
 """Seconds of time limit below which no plan is made that is not an answer itself."""
 _START_SHARE, _START_MOST = 0.1, 1.0
 """Of the time limit, and seconds at most, for such a plan."""
-_REPAIR_LEAST = 0.2
-"""Seconds that repair gets at least, where they are left."""
 Best = tuple[int, Ints]
 """Objective in ticks and (V,) options of a feasible plan."""
 
@@ -81,7 +79,7 @@ def first_plans(relaxed: Relaxation, clock: Clock, rng: random.Random, check: bo
     """Feasible (objective, plan) by construction and repair, the quickest first, until the clock ends."""
     problem = relaxed.problem
     quick = backtrack_fitting(relaxed, clock)
-    if quick is None and clock.left < _REPAIR_LEAST:  # repair may take all of it
+    if quick is None:  # repair takes longer, or all of a short time
         found = quick_plan(problem, clock)
         quick = None if found is None else usable_hint(problem, found[1])
     if quick is not None:
@@ -91,7 +89,7 @@ def first_plans(relaxed: Relaxation, clock: Clock, rng: random.Random, check: bo
             return
         by_memory = sorted(range(problem.V), key=lambda v: -_least_share(problem, v)) if largest_first else None
         state = construct(relaxed, by_memory or relaxed.forest.order, clock, check)
-        if state is not None and repair(state, clock.slice(max(_REPAIR_LEAST, clock.left / 4)), rng):
+        if state is not None and repair(state, clock.slice(max(0.2, clock.left / 4)), rng):
             yield state.value, state.plan()
 
 
