@@ -26,10 +26,10 @@ _PAIR_TURN, _PAIR_SHARE = 0.005, 0.1
 """Seconds of pairs, then of tabu search, at first, and the part of the time left that they are at most."""
 _HOPELESS = 0.1
 """Gap after the root from which branch and bound is not expected to close it."""
-_STALLED, _STALLED_HOPELESS, _MOVED, _STALLED_OPTIONS = 0.2, 0.05, 0.5, 400
-"""Parts of the whole time after which prices have stalled, the second from a hopeless gap on, where the gap is still
-more than the third of what it was; and the options up to which that asks for an engine, which proves most such problems
-in a second. Where edges are many it finds no more, in half a gigabyte."""
+_STALLED, _OPTION_STALLED, _MOVED, _STALLED_OPTIONS = 0.2, 8e-4, 0.5, 1000
+"""Part of the whole time at most, and seconds per option, after which prices have stalled, where the gap is still more
+than the third of what it was; and the options up to which that asks for an engine, which proves most such problems in
+not much longer. Where edges are many it finds no more, in half a gigabyte."""
 _PLANLESS_SHARE = 0.3
 """Share of the time left after which an engine is asked where there is still no plan."""
 
@@ -107,26 +107,26 @@ class Turns:
         turns: list[Callable[[Clock], None]] = [self._explore, self._neighbourhoods, self._search]
         seconds, rate = [_TURN] * len(turns), [0.0] * len(turns)
         hopeless = _HOPELESS < run.gap < math.inf
+        options = int(run.problem.allowed.sum())
+        watched = options <= _STALLED_OPTIONS and not self.stalled and few_edges(run.problem)
+        patience = min(_STALLED * clock.limit, _OPTION_STALLED * options) if watched else math.inf
         if run.gap < _SMALL_GAP:
             seconds[0] = _FIRST_TURN
         else:
-            self._search(clock.slice(_TURN))
+            self._search(clock.slice(min(_TURN, patience)))
         without_plan = clock.slice(_PLANLESS_SHARE * clock.left)
-        small = int(run.problem.allowed.sum()) <= _STALLED_OPTIONS
-        watched = small and not self.stalled and few_edges(run.problem)
-        patience = (_STALLED_HOPELESS if hopeless else _STALLED) * clock.limit
         open_, since = run.gap, clock.seconds
         while not run.closed and clock.left > 0:
             if run.gap < _MOVED * open_:
                 open_, since = run.gap, clock.seconds
-            if watched and run.best is not None and clock.seconds - since > patience:
+            if watched and run.best is not None and clock.seconds - since >= patience:
                 self.stalled = True
                 break
             progress = run.progress
             for i, turn in enumerate(turns):
                 begun = clock.seconds
                 long = i == 0 or (i == 2 and self._tabu is not None)
-                most = patience / 2 if watched else clock.limit
+                most = patience / 2
                 turn(clock.slice(min(seconds[i], most if long else min(most, search_most))))
                 if run.closed or clock.left <= 0:
                     break
