@@ -10,6 +10,7 @@ import pytest
 
 from iegopt.problem.arrays import Problem
 from iegopt.problem.families import FAMILIES, Memory, generate
+from iegopt.problem.instance import parse_instance, to_problem
 from iegopt.solvers.clock import Clock
 from iegopt.solvers.evaluate import feasible, objective
 from iegopt.solvers.exact import compiled
@@ -89,3 +90,41 @@ def test_nothing_is_begun_that_the_time_does_not_allow(kernels: None) -> None:
     best = BestPlan(problem, (objective(problem, plan), plan), 1 << 60)
     assert not exchange_stages(candidates(problem, problem.allowed), best, Clock(0.0))
     assert exchange_stages(candidates(problem, problem.allowed), best, Clock(60.0))
+
+
+def test_many_options_are_looked_at_no_longer_than_the_time_allows(kernels: None) -> None:
+    """Stages that no edge joins have no tables, and still as many pairs of options."""
+    rng = np.random.default_rng(0)
+    devices, variants = 20, 100
+    stages = []
+    for v in range(40):
+        cost = 1 - np.tile(np.linspace(0, 0.3, variants), devices) + rng.random(devices * variants) * 0.02
+        memory = 20 + np.tile(np.arange(variants) * 60 // variants, devices) + rng.integers(0, 4, devices * variants)
+        options = {
+            "site": np.repeat(np.arange(devices), variants).tolist(),
+            "variant": [f"m{i}" for i in range(variants)] * devices,
+            "cost": cost.tolist(),
+            "time": cost.tolist(),
+            "memory": memory.tolist(),
+        }
+        stages.append({"id": f"s{v}", "options": options})
+    names = [f"d{d}" for d in range(devices)]
+    levels = {level: list(range(devices)) for level in ("domain", "host", "rack", "datacenter")}
+    document = {
+        "format": "iegopt-instance/1",
+        "name": "no edges",
+        "devices": {"id": names, "memory": [100] * devices},
+        "sites": {"id": names, "devices": [[d] for d in range(devices)], **levels},
+        "links": {level: {"latency": 1e-3, "bandwidth": 1e9} for level in (*levels, "wan")},
+        "stages": stages,
+        "edges": [],
+    }
+    problem = to_problem(parse_instance(document, "no edges"))
+    start = problem.options.ptr[:-1] + np.arange(40) % devices * variants  # two to a device, the dearest variants
+    assert feasible(problem, start)
+    best, c = BestPlan(problem, (objective(problem, start), start), 1 << 60), candidates(problem, problem.allowed)
+    clock = Clock(0.2)
+    assert exchange_stages(c, best, clock, kicks=10)
+    assert clock.left > 0
+    assert best.plan is not None
+    assert feasible(problem, best.plan)

@@ -12,7 +12,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from iegopt.solvers.clock import Clock, pressure, slowness
+from iegopt.solvers.clock import Clock, lag
 from iegopt.solvers.exact.best_plan import BestPlan
 from iegopt.solvers.exact.candidates import Candidates
 from iegopt.solvers.exact.compiled import kernels
@@ -27,6 +27,9 @@ _KICKED = 3
 _MOST_CELLS, _CELL_NEEDS, _PAIR_NEEDS = 500_000, 2e-8, 8e-7
 """Cells of the tables of all edges; seconds that each takes, and every pair of stages until none gains, as measured on
 one core of a server."""
+_LOOK_NEEDS, _OF_REST = 4e-9, 0.25
+"""Seconds that a look at an option takes where these are many, and the part of the time left that all looks may take:
+how many there are does not follow from the cells, where stages have many options and no edges."""
 
 
 def exchange_stages(c: Candidates, best: BestPlan, clock: Clock, kicks: int = 0) -> bool:
@@ -48,7 +51,7 @@ def exchange_stages(c: Candidates, best: BestPlan, clock: Clock, kicks: int = 0)
     place[c.option] = np.arange(len(c.option))
     at = place[best.plan]
     needs = _CELL_NEEDS * cells + _PAIR_NEEDS * (1 + kicks) * c.V * c.V / 2
-    if cells > _MOST_CELLS or clock.left < pressure() * slowness.ratio * needs or at.min() < 0:
+    if cells > _MOST_CELLS or clock.left < lag() * needs or at.min() < 0:
         return False
     ptr = np.array([*(part.start for part in c.of), len(c.option)])
     need = c.share + np.where(c.weight_key >= 0, c.weight_share, 0)
@@ -59,9 +62,10 @@ def exchange_stages(c: Candidates, best: BestPlan, clock: Clock, kicks: int = 0)
     tables = _tables(c)
     flat = np.concatenate([np.zeros(0, dtype=np.int64), *(each.reshape(-1) for each in tables.values())])
     start = np.append(0, np.cumsum([each.size for each in tables.values()], dtype=np.int64))
+    looks = np.array([_OF_REST * clock.left / (lag() * _LOOK_NEEDS)], dtype=np.int64)
     core.exchange(
         plan, kicks, _KICKED, (ptr, c.cost, flat, start), np.array([*tables], dtype=np.int64).reshape(-1, 2),
-        (need, c.devices.T.reshape(-1).copy(), free), np.array([1], dtype=np.uint64),
+        (need, c.devices.T.reshape(-1).copy(), free), np.array([1], dtype=np.uint64), looks,
     )  # fmt: skip
     moved = c.option[plan + ptr[:-1]]
     return not np.array_equal(moved, best.plan) and best.offer(moved)

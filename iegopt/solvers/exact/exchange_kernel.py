@@ -88,9 +88,10 @@ def _take(option: int, sign: int, memory: Memory) -> None:
 
 @part
 def _move(
-    u: int, v: int, plan: Ints, sums: Ints, costs: Costs, pairs: tuple[Ints, Ints], memory: Memory, spare: Ints
-) -> bool:
-    """Put two stages where they cost least together; whether that is less than before."""
+    u: int, v: int, plan: Ints, sums: Ints, costs: Costs, pairs: tuple[Ints, Ints], memory: Memory, spare: Ints,
+    looks: Ints,
+) -> bool:  # fmt: skip
+    """Put two stages where they cost least together, as far as ``looks`` (1,) go; whether that is less than before."""
     ptr, least = costs[0], costs[4]
     table = pairs[0]
     at_u, at_v = plan[u], plan[v]
@@ -100,6 +101,7 @@ def _move(
     between = least[abs(table[u, v]) - 1] if joined else 0
     best = own[at_u] + other[at_v] + (_cell(u, at_u, v, at_v, costs, table) if joined else 0)
     before = best
+    looks[0] -= len(own) + len(other)
     if own.min() + other.min() + between >= best:
         return False
     _take(ptr[u] + at_u, -1, memory)
@@ -111,6 +113,9 @@ def _move(
     for a in range(len(own)):
         if cheapest == _NOWHERE or own[a] + cheapest + between >= best or not _fits(ptr[u] + a, memory):
             continue
+        if looks[0] <= 0:
+            break
+        looks[0] -= len(other)
         _take(ptr[u] + a, 1, memory)
         for b in range(len(other)):
             if own[a] + other[b] + between < best:
@@ -129,13 +134,13 @@ def _move(
 
 @part
 def _descend(
-    plan: Ints, sums: Ints, costs: Costs, pairs: tuple[Ints, Ints], memory: Memory, spare: Ints
+    plan: Ints, sums: Ints, costs: Costs, pairs: tuple[Ints, Ints], memory: Memory, spare: Ints, looks: Ints
 ) -> None:  # fmt: skip
-    """Move pairs of stages until none gets cheaper."""
+    """Move pairs of stages until none gets cheaper, or there were as many ``looks`` (1,) at options."""
     V = len(plan)
     u, v, idle = 0, 1, 0
-    while idle < V * (V - 1) // 2:
-        idle = 0 if _move(u, v, plan, sums, costs, pairs, memory, spare) else idle + 1
+    while idle < V * (V - 1) // 2 and looks[0] > 0:
+        idle = 0 if _move(u, v, plan, sums, costs, pairs, memory, spare, looks) else idle + 1
         v += 1
         if v == V:
             u = u + 1 if u + 2 < V else 0
@@ -194,9 +199,13 @@ def _paired(ends: Ints, V: int) -> Pairs:
     return table, near
 
 
-@kernel("int64(int64[::1], int64, int64, UniTuple(int64[::1], 4), int64[:, ::1], UniTuple(int64[::1], 3), uint64[::1])")
+@kernel(
+    "int64(int64[::1], int64, int64, UniTuple(int64[::1], 4), int64[:, ::1], UniTuple(int64[::1], 3), uint64[::1], "
+    "int64[::1])"
+)
 def exchange(
-    plan: Ints, kicks: int, stages: int, given: tuple[Ints, Ints, Ints, Ints], ends: Ints, memory: Memory, state: Any
+    plan: Ints, kicks: int, stages: int, given: tuple[Ints, Ints, Ints, Ints], ends: Ints, memory: Memory, state: Any,
+    looks: Ints,
 ) -> int:  # fmt: skip
     """Move pairs of stages until none gets cheaper, again after every kick of some stages; the least cost.
 
@@ -208,6 +217,8 @@ def exchange(
         The first four of ``Costs``; what the tables hold is lowered to what can be added up.
     ends (T, 2)
         Stages whose options are the rows and the columns of every table, no two the same.
+    looks (1,)
+        How many options may be looked at; counts down.
     """
     ptr, cost, tables, start = given
     least = np.empty(len(ends), np.int64)
@@ -226,11 +237,13 @@ def exchange(
                 for a in range(ptr[v + 1] - ptr[v]):
                     sums[ptr[v] + a] += _cell(v, a, w, plan[w], costs, pairs[0])
     spare = np.empty((2, most), np.int64)
-    _descend(plan, sums, costs, pairs, memory, spare)
+    _descend(plan, sums, costs, pairs, memory, spare, looks)
     best, cheapest = plan.copy(), _total(plan, costs, pairs)
     for _ in range(kicks):
+        if looks[0] <= 0:
+            break
         _kick(stages, plan, sums, costs, pairs, memory, state)
-        _descend(plan, sums, costs, pairs, memory, spare)
+        _descend(plan, sums, costs, pairs, memory, spare, looks)
         total = _total(plan, costs, pairs)
         if total < cheapest:
             best[:] = plan
