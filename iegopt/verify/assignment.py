@@ -95,7 +95,7 @@ def _arrays(problem: Problem) -> tuple[Any, ...]:
     if pair_latency is not None and pair_rate is not None:
         pairs = np.ascontiguousarray(pair_latency), np.ascontiguousarray(pair_rate)
     rules = problem.affinities
-    members = [np.array(rule.stages) for rule in rules]
+    members = [np.array(rule.stages, dtype=np.int64) for rule in rules]
     return (
         (
             options.ptr, options.site, options.cost, options.time, options.share, options.weight_key,
@@ -103,7 +103,7 @@ def _arrays(problem: Problem) -> tuple[Any, ...]:
         ),
         problem.capacity, (problem.sla, problem.finish_by),
         (problem.deadline, problem.budget, round(problem.makespan_weight * 1_000_000)),
-        np.array(problem.budget_stages) if problem.budget_stages else _NOTHING,
+        np.array(problem.budget_stages, dtype=np.int64),
         (topology.device_ptr, topology.device_index), np.ascontiguousarray(topology.group), topology.latency,
         topology.seconds_per_byte, pairs, topology.parallel_shards, (edges.source, edges.target),
         (edges.weight, edges.bytes),

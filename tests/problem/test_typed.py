@@ -11,11 +11,13 @@ import numpy.typing as npt
 import pytest
 
 from iegopt.errors import InputError
-from iegopt.problem.arrays import Problem
+from iegopt.problem.arrays import Affinity, Problem
 from iegopt.problem.families import generate
 from iegopt.solvers.api import solve
+from iegopt.solvers.clock import Clock
 from iegopt.solvers.exact import compiled
 from iegopt.solvers.result import Params
+from iegopt.solvers.search.quick import quick_plan
 
 Array = npt.NDArray[Any]
 
@@ -60,6 +62,24 @@ def test_any_arrays_that_say_the_same_are_solved_the_same(
     assert result.status == "optimal"
     assert solve(other, "auto", Params(time_limit=5.0)).objective == result.objective
     assert solve(other, "auto", Params(time_limit=2e-3)).solver == "auto"
+
+
+def test_affinities_and_budgets_of_any_whole_numbers_are_solved_the_same(core: None) -> None:
+    problem = generate("joins", 8, 32, "part_full", 1)
+    narrow = np.arange(8, dtype=np.int32)
+    rules = Affinity((0, 1), 1, True, True, 0), Affinity((2, 3), -1, False, False, 7)
+    others = (
+        Affinity(tuple(narrow[:2]), narrow[1], np.True_, np.True_, narrow[0]),  # type: ignore[arg-type]
+        Affinity(tuple(narrow[2:4]), -1, False, False, 7),
+        Affinity((), 0, False, True, 0),
+        Affinity((), 0, False, False, 0),
+    )
+    plain = dataclasses.replace(problem, affinities=rules, budget=10**15, budget_stages=(0, 1))
+    other = dataclasses.replace(plain, affinities=others, budget_stages=tuple(narrow[:2]))
+    result = solve(plain, "auto", Params(time_limit=5.0))
+    assert result.status == "optimal"
+    assert solve(other, "auto", Params(time_limit=5.0)).objective == result.objective
+    assert quick_plan(other, Clock(5.0)) is not None
 
 
 def test_arrays_that_would_lose_something_are_refused() -> None:

@@ -98,6 +98,7 @@ def assert_same_by_kernels(problem: Problem, core: SimpleNamespace, monkeypatch:
     assert (plain is None) == (quick is None)
     if plain is not None and quick is not None:
         assert quick[0] == plain[0]
+        assert np.array_equal(quick[1], plain[1])
         assert check_assignment(problem, quick[1].tolist()).objective == quick[0]
 
 
@@ -115,6 +116,15 @@ def test_kernels_make_the_same_quick_plan_of_random_problems(
 ) -> None:
     for seed in range(60):
         assert_same_by_kernels(random_problem(seed), core, monkeypatch)
+
+
+def test_kernels_round_as_numpy_does_where_places_cost_the_same(
+    core: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for family, stages, seed in (("layered", 7, 448), ("joins", 15, 497), ("layered", 15, 511)):
+        problem = generate(family, stages, 20, "slack", seed, gangs=True)  # type: ignore[arg-type]
+        options = dataclasses.replace(problem.options, cost=problem.options.cost // 10**8 * 10**8)
+        assert_same_by_kernels(dataclasses.replace(problem, options=options), core, monkeypatch)
 
 
 def test_kernels_keep_affinities_and_measured_links_too(core: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -123,9 +123,9 @@ def _rules(problem: Problem) -> tuple[Ints, Ints, Ints, Ints]:
         return _NO_RULES
     return (
         np.cumsum([0, *(len(rule.stages) for rule in required)]),
-        np.array([v for rule in required for v in rule.stages]),
-        np.array([rule.level for rule in required]),
-        np.array([int(rule.apart) for rule in required]),
+        np.array([v for rule in required for v in rule.stages], dtype=np.int64),
+        np.array([rule.level for rule in required], dtype=np.int64),
+        np.array([rule.apart for rule in required], dtype=np.int64),
     )
 
 
@@ -204,7 +204,7 @@ class _BestFit:
             moved: Floats | None = None
             for u, factor in self.edges[v]:
                 if place[u] >= 0:
-                    row = factor @ links[place[u]]
+                    row = factor[0] * links[place[u], 0] + factor[1] * links[place[u], 1]  # as the kernel rounds
                     moved = row if moved is None else moved + row
             for others, label, apart in self.rules[v]:
                 for u in others:
