@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterator
+from decimal import Decimal
 
 import numpy as np
 import numpy.typing as npt
@@ -44,8 +45,8 @@ class Brute:
         if problem.no_overlap:
             schedules = count * math.factorial(min(problem.V, 20)) ** (1 + problem.peak_memory)
             if schedules > MAX_SCHEDULES:
-                return f"{schedules:.3g} schedules, more than {MAX_SCHEDULES:,}"
-        return None if count <= MAX_COMBINATIONS else f"{count:.3g} combinations, more than {MAX_COMBINATIONS:,}"
+                return f"{_told(schedules)} schedules, more than {MAX_SCHEDULES:,}"
+        return None if count <= MAX_COMBINATIONS else f"{_told(count)} combinations, more than {MAX_COMBINATIONS:,}"
 
     def solve(self, problem: Problem, params: Params, hint: Ints | None) -> Result:
         start = time.perf_counter()
@@ -90,7 +91,7 @@ def enumeration_seconds(problem: Problem, mask: Bools) -> float:
     combinations = math.prod(np.bincount(problem.options.stage[mask], minlength=problem.V).tolist())
     schedules = math.factorial(min(problem.V, 20)) ** (1 + problem.peak_memory) if problem.no_overlap else 1
     each = _TIMED_NEEDS * schedules if problem.no_overlap or problem.peak_memory else _ROW_NEEDS
-    return min(float(combinations), 1e18) * problem.V * each
+    return float(min(combinations, 10**18)) * problem.V * each
 
 
 def _best_timed(problem: Problem, rows: Ints, best: int | None) -> tuple[int, Ints, Ints | None] | None:
@@ -118,6 +119,11 @@ def _makespan_cost(problem: Problem, rows: Ints) -> Ints:
     """(n,) weighted ends of the last stages, each stage as soon as its inputs are there."""
     ends = _finish(problem, rows, problem.options.time[rows]).max(axis=1)
     return np.array([problem.makespan_cost(end) for end in ends.tolist()], dtype=np.int64)
+
+
+def _told(count: int) -> str:
+    """Three digits of a number that may be too large for a float."""
+    return f"{Decimal(count):.2e}"
 
 
 def _combinations(problem: Problem) -> int:

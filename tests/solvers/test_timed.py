@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from iegopt.problem.arrays import Problem
+from iegopt.problem.families import generate
 from iegopt.problem.instance import from_problem, parse_instance, to_problem
 from iegopt.solvers.api import solve
 from iegopt.solvers.brute import Brute, enumeration_seconds
@@ -157,6 +158,14 @@ def test_small_problems_are_enumerated_within_a_short_limit(features: tuple[str,
         truth, result = solve(problem, "brute"), solve(problem, "auto", Params(time_limit=0.35))
         if enumeration_seconds(problem, problem.allowed) < 0.05:
             assert (result.status, result.objective) == (truth.status, truth.objective)
+
+
+@pytest.mark.parametrize("weight", [0.0, 1.0])
+def test_more_combinations_than_a_float_holds_are_not_enumerated(weight: float) -> None:
+    problem = replace(generate("chain", 200, 64, "slack", 1), makespan_weight=weight)  # 64²⁰⁰ > 10³⁰⁸
+    assert (Brute().supports(problem) or "").startswith("1.72e+361 combinations")
+    assert enumeration_seconds(problem, problem.allowed) > 10**9
+    assert solve(problem, "auto", Params(time_limit=0.3)).choice is not None
 
 
 def test_auto_and_cpsat_refuse_what_they_cannot_prove() -> None:
