@@ -128,3 +128,30 @@ def test_many_options_are_looked_at_no_longer_than_the_time_allows(kernels: None
     assert clock.left > 0
     assert best.plan is not None
     assert feasible(problem, best.plan)
+
+
+@pytest.mark.parametrize("leaves", [255, 300])
+def test_hundreds_of_pairs_that_do_not_go_together_add_up_to_no_gain(kernels: None, leaves: int) -> None:
+    """A stage that has to stand apart from all others, where standing beside them is cheaper."""
+    topology = {level: [0, 1] for level in ("domain", "host", "rack", "datacenter")}
+    free = {"site": [0, 1], "variant": ["x", "x"], "time": [1.0, 1.0], "memory": [0, 0]}
+    ends = range(1, leaves + 1)
+    document = {
+        "format": "iegopt-instance/1",
+        "name": "hub",
+        "devices": {"id": ["a", "b"], "memory": [1, 1]},
+        "sites": {"id": ["a", "b"], "devices": [[0], [1]], **topology},
+        "links": {level: {"latency": 1e-4, "bandwidth": 1e9} for level in (*topology, "wan")},
+        "stages": [
+            {"id": f"s{v}", "options": free | {"cost": [1.0, 0.1] if v == 0 else [1.5 + v / 1000, 1.0]}}
+            for v in range(leaves + 1)
+        ],
+        "edges": [{"from": 0, "to": v, "kind": "data", "bytes": 1000, "weight": 1.0} for v in ends],
+        "affinity": [{"stages": [0, v], "level": "site", "apart": True, "required": True, "penalty": 0} for v in ends],
+    }
+    problem = to_problem(parse_instance(document, "hub"))
+    start = problem.options.ptr[:-1] + np.array([0] + [1] * leaves)  # the other plan costs more
+    best = BestPlan(problem, (objective(problem, start), start), 1 << 60)
+    clock = Clock(2.0)
+    assert not exchange_stages(candidates(problem, problem.allowed), best, clock)
+    assert clock.left > 1.5

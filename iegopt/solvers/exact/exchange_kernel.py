@@ -15,8 +15,10 @@ __all__ = ["exchange"]
 Ints = npt.NDArray[np.int64]
 
 _NOWHERE = (1 << 63) - 1
-_NO_PAIR = 1 << 55
-"""Ticks of a pair that does not go together: some dozens may be added up."""
+_NO_PAIR, _ALL_PAIRS = 1 << 55, 1 << 61
+"""Ticks of a pair that does not go together at most, and of all pairs of a plan: these are added up."""
+_OF_PAIR = 50
+"""Looks at options that a pair of stages takes beyond its own."""
 _TRIES = 20
 """Random options of a stage that are tried for room."""
 
@@ -101,7 +103,7 @@ def _move(
     between = least[abs(table[u, v]) - 1] if joined else 0
     best = own[at_u] + other[at_v] + (_cell(u, at_u, v, at_v, costs, table) if joined else 0)
     before = best
-    looks[0] -= len(own) + len(other)
+    looks[0] -= _OF_PAIR + len(own) + len(other)
     if own.min() + other.min() + between >= best:
         return False
     _take(ptr[u] + at_u, -1, memory)
@@ -127,6 +129,7 @@ def _move(
     _take(ptr[v] + plan[v], 1, memory)
     if best == before:
         return False
+    looks[0] -= pairs[1].shape[1] * (len(own) + len(other))
     _put(u, at_u, plan, sums, costs, pairs, memory)
     _put(v, at_v, plan, sums, costs, pairs, memory)
     return True
@@ -221,11 +224,11 @@ def exchange(
         How many options may be looked at; counts down.
     """
     ptr, cost, tables, start = given
-    least = np.empty(len(ends), np.int64)
+    least, most_of_pair = np.empty(len(ends), np.int64), min(_NO_PAIR, _ALL_PAIRS // (len(ends) + 1))
     for t in range(len(ends)):
-        least[t] = _NO_PAIR
+        least[t] = most_of_pair
         for i in range(start[t], start[t + 1]):
-            tables[i] = min(tables[i], _NO_PAIR)
+            tables[i] = min(tables[i], most_of_pair)
             least[t] = min(least[t], tables[i])
     costs = (ptr, cost, tables, start, least)
     pairs = _paired(ends, len(plan))
