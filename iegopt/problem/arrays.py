@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from iegopt.problem.topology import Topology
-from iegopt.problem.typed import hold
+from iegopt.problem.typed import Unpickled, hold
 
 __all__ = ["NO_LIMIT", "TICKS_PER_SECOND", "Affinity", "Edges", "Options", "Problem"]
 
@@ -32,7 +32,7 @@ _BLOCK = 1 << 14
 
 
 @dataclass(frozen=True, eq=False)
-class Options:
+class Options(Unpickled):
     """Options (site, variant) of all stages; those of stage v are ``ptr[v]:ptr[v + 1]``.
 
     Attributes
@@ -76,7 +76,7 @@ class Options:
 
 
 @dataclass(frozen=True, eq=False)
-class Edges:
+class Edges(Unpickled):
     """Edges of the graph.
 
     Attributes
@@ -129,7 +129,7 @@ class Affinity:
 
 
 @dataclass(frozen=True, eq=False)
-class Problem:
+class Problem(Unpickled):
     """Minimise Σ option costs + Σ edge costs + Σ penalties of broken preferred affinities
     + ``makespan_weight`` · max finish, subject to
 

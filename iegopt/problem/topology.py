@@ -12,7 +12,7 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from iegopt.problem.typed import hold
+from iegopt.problem.typed import Unpickled, hold
 
 __all__ = ["LEVEL_NAMES", "WAN", "Topology"]
 
@@ -25,7 +25,7 @@ WAN = len(LEVEL_NAMES)
 
 
 @dataclass(frozen=True, eq=False)
-class Topology:
+class Topology(Unpickled):
     """Sites, the devices under them, the groups above them, and the links.
 
     Attributes

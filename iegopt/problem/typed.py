@@ -9,7 +9,21 @@ import numpy.typing as npt
 
 from iegopt.errors import InputError
 
-__all__ = ["hold", "whole"]
+__all__ = ["Unpickled", "hold", "whole"]
+
+
+class Unpickled:
+    """Takes arrays out of a pickle as its own: those that share memory with others come read-only."""
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        for name, value in state.items():
+            object.__setattr__(self, name, _own(value))
+
+
+def _own(value: Any) -> Any:
+    if isinstance(value, tuple):
+        return tuple(map(_own, value))
+    return np.require(value, None, ["W"]) if isinstance(value, np.ndarray) else value
 
 
 def hold(owner: object, dtype: npt.DTypeLike, *names: str) -> None:

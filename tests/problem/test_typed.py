@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import pickle
 from collections.abc import Callable
 from typing import Any
 
@@ -86,3 +87,16 @@ def test_arrays_that_would_lose_something_are_refused() -> None:
     options = generate("chain", 3, 8).options
     with pytest.raises(InputError, match=r"Options\.cost: int64 expected, not float64"):
         dataclasses.replace(options, cost=options.cost * 1.5)
+
+
+@pytest.mark.parametrize("gangs", [False, True])
+def test_a_problem_out_of_a_pickle_whose_arrays_are_shared_is_solved_the_same(gangs: bool, core: None) -> None:
+    """As those that pass objects between processes without a copy of their arrays make it."""
+    problem = generate("joins", 8, 32, "part_full", 1, gangs=gangs)
+    assert problem.allowed.any()  # is kept, and goes into the pickle
+    shared: list[pickle.PickleBuffer] = []
+    told = pickle.dumps(problem, protocol=5, buffer_callback=shared.append)
+    other = pickle.loads(told, buffers=[bytes(each) for each in shared])
+    params = Params(time_limit=20.0)
+    expected, found = (solve(each, "prices", params) for each in (problem, other))
+    assert (found.status, found.objective, found.bound) == (expected.status, expected.objective, expected.bound)
