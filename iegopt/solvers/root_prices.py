@@ -20,7 +20,7 @@ from iegopt.solvers.seconds import relaxation_seconds
 
 __all__ = ["RootPrices"]
 
-_EDGE_NEEDS, _OPTION_NEEDS, _PAIR_NEEDS = 6e-4, 3e-6, 3e-8
+_EDGE_NEEDS, _OPTION_NEEDS, _PAIR_NEEDS = 1e-4, 2.5e-6, 1.3e-8
 """Seconds that prices take at least for an edge, more per option of a stage, and more per pair of options that is
 tabled, as measured on a server."""
 _NEAR, _NEAR_GROWTH, _NEAR_PHASES = 20, 4, 2

@@ -265,14 +265,15 @@ def choose(value: Ints, choice: Ints, room: Room, allowed: Bools, layout: Layout
     """
     ptr, order, parent, via = layout[6], layout[11], layout[12], layout[13]
     site, start, devices, free = room[3:]
-    met, score = np.empty(layout[5][1], np.int64), np.empty(len(value), np.int64)
+    met, score = np.empty(layout[5][1], np.int64), np.empty(len(value) if len(site) else 0, np.int64)
     bound = np.int64(0)
     for v in order:
-        _score(value, score, v, choice, via[v], layout, prices, met)
-        at = -1
-        for o in range(ptr[v], ptr[v + 1]):
-            if (at < 0 or score[o] < score[at]) and (len(site) == 0 or (allowed[o] and _fits(o, room))):
-                at = o
+        at = _cheapest(value, score, v, choice, via[v], layout, prices, met)
+        if len(site) > 0:
+            at = -1
+            for o in range(ptr[v], ptr[v + 1]):
+                if (at < 0 or score[o] < score[at]) and allowed[o] and _fits(o, room):
+                    at = o
         choice[v] = at
         if at < 0:
             break
@@ -321,38 +322,40 @@ def solve_many(costs: Ints, allowed: Bools, layout: Layout, prices: Prices, boun
 
 
 @part
-def _score(
+def _cheapest(
     value: Ints, score: Ints, v: int, choice: Ints, e: int, layout: Layout, prices: Prices, met: Ints
-) -> None:  # fmt: skip
-    """Fill the options of v in ``score`` (O,) with their value and the cost of the edge to the parent's choice."""
+) -> Any:  # fmt: skip
+    """The first of v's options with the least value and cost of the edge to the parent's choice.
+
+    ``score`` (O,) takes these of all options, where it is not empty.
+    """
     ptr, position, width, source, hidden_at, widths = layout[6], layout[7], layout[8], layout[9], layout[10], layout[14]
     ticks, raw, least, _, weight, hidden = prices
-    u = layout[12][v]
+    u, at, lowest = layout[12][v], int(ptr[v]), _NOWHERE
+    plain, own, given = hidden_at[e] < 0 and len(widths) == 1, 0, choice[max(u, 0)]
     if u < 0:
-        score[ptr[v] : ptr[v + 1]] = value[ptr[v] : ptr[v + 1]]
-        return
-    given = choice[u]
-    _meet(position[given], met, layout)
-    if hidden_at[e] < 0 and len(widths) == 1:
-        cost = ticks[0, e]
-        for o in range(ptr[v], ptr[v + 1]):
-            by = met[position[o]]
-            score[o] = value[o] + (cost[by] if by >= 0 else 0)
-        return
-    own = 0
+        met[:] = -1
+    else:
+        _meet(position[given], met, layout)
     for k in range(1, len(widths)):
         if width[given] == widths[k]:
             own = k
     for o in range(ptr[v], ptr[v + 1]):
         total, by = value[o], met[position[o]]
-        if by >= 0:
+        if by >= 0 and plain:
+            total += ticks[0, e, by]
+        elif by >= 0:
             k = own if own > 0 and width[o] == width[given] else 0
             if hidden_at[e] < 0:
                 total += ticks[k, e, by]
             else:
                 hides = hidden[hidden_at[e] + (given - ptr[u] if source[e] == u else o - ptr[v])]
                 total += _ticks(max(raw[k, e, by] - hides, least[k, e, by]), weight[e])
-        score[o] = total
+        if total < lowest:
+            at, lowest = o, total
+        if len(score) > 0:
+            score[o] = total
+    return at
 
 
 @part
