@@ -27,7 +27,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, get_args
 
@@ -234,7 +234,9 @@ def _load(wanted: bool) -> Iterator[None]:
         if hasattr(os, "sched_setscheduler"):
             own = os.sched_getaffinity(0)
             os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
-            os.sched_setaffinity(0, set(range(os.cpu_count() or 1)) - own or own)
+            if len(own) == 1:
+                with suppress(OSError):  # there may be no others
+                    os.sched_setaffinity(0, set(range(os.cpu_count() or 1)) - own)
 
     def count() -> None:
         elsewhere()
