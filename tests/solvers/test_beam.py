@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
+import time
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pytest
 
+from iegopt.problem.arrays import Affinity
 from iegopt.problem.families import Family, Memory, generate
 from iegopt.solvers.api import solve
 from iegopt.solvers.exact import candidates as laid_out
@@ -145,3 +148,23 @@ def test_an_option_that_fits_nowhere_is_not_taken_for_one_that_gains(
     found = beam(c, priced(c, keep, 2, 2**60), 0, keep[:, 0], 2**60, 50)
     assert len(found.plans) > 0
     assert (found.plans[:, stage] != c.of[stage].start).all()
+
+
+def test_hundreds_of_stages_are_put_in_order_at_once() -> None:
+    """The next stage leaves the fewest placed ones waiting for another, and that is told without counting them anew."""
+    rng, V = np.random.default_rng(0), 300
+    family = generate("chain", V, 4, "slack", 0)
+    rules = tuple(
+        Affinity(tuple(rng.choice(V, 2, replace=False).tolist()), -1, True, False, 10**6) for _ in range(2 * V)
+    )
+    none = dataclasses.replace(family.edges, weight=np.zeros(family.E))
+    c = candidates(dataclasses.replace(family, edges=none, affinities=rules), family.allowed)
+    begun = time.thread_time()
+    order = course(c).order
+    assert time.thread_time() - begun < 1.0
+    needs = [{w for rule in rules if v in rule.stages for w in rule.stages} - {v} for v in range(V)]
+    for i in range(0, V, 50):
+        done, left = set(order[:i]), set(order[i:])
+        free = [v for v in left if all(p in done for p in c.reduction.parents[v])]
+        waiting = {v: sum(bool(needs[w] - done - {v}) for w in (*done, v)) for v in free}
+        assert order[i] == min(free, key=lambda v: (waiting[v], v))

@@ -84,12 +84,15 @@ def _course(
             needs[v].update(set(group) - {v})
     place: dict[int, int] = {}
     open_stages = {v for v in range(V) if not reduction.parents[v]}
+    left = [len(own) for own in needs]  # of these, how many have no place yet
     while open_stages:
-        # The stage after which the fewest placed ones still wait for another.
-        waiting = {v: sum(bool(needs[w] - place.keys() - {v}) for w in (*place, v)) for v in open_stages}
+        # The stage after which the fewest placed ones still wait for another: it may itself, and is the last for some.
+        waiting = {v: (left[v] > 0) - sum(left[w] == 1 for w in needs[v] & place.keys()) for v in open_stages}
         v = min(open_stages, key=lambda v: (waiting[v], v))
         place[v] = len(place)
         open_stages.remove(v)
+        for w in needs[v]:
+            left[w] -= 1
         open_stages.update(w for w in range(V) if w not in place and place.keys() >= set(reduction.parents[w]))
     closing: list[list[tuple[int, int]]] = [[] for _ in range(V)]
     for e in reduction.dropped:
