@@ -168,3 +168,16 @@ def test_hundreds_of_stages_are_put_in_order_at_once() -> None:
         free = [v for v in left if all(p in done for p in c.reduction.parents[v])]
         waiting = {v: sum(bool(needs[w] - done - {v}) for w in (*done, v)) for v in free}
         assert order[i] == min(free, key=lambda v: (waiting[v], v))
+
+
+def test_hundreds_of_stages_that_share_weights_are_put_in_order_at_once() -> None:
+    """Sets of all that share, made anew for every stage and place, take a second."""
+    problem = generate("fanout", 400, 5, "slack", 1)
+    key = problem.options.site
+    options = dataclasses.replace(problem.options, weight_key=key, weight_share=np.ones_like(key))
+    c = candidates(dataclasses.replace(problem, options=options), problem.allowed)
+    begun = time.thread_time()
+    found = course(c)
+    assert time.thread_time() - begun < 0.5
+    assert sorted(found.order) == list(range(400))
+    assert found.ahead[398] == found.order[:399]

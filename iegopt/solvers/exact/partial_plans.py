@@ -83,17 +83,27 @@ def _course(
         for v in group:
             needs[v].update(set(group) - {v})
     place: dict[int, int] = {}
-    open_stages = {v for v in range(V) if not reduction.parents[v]}
-    left = [len(own) for own in needs]  # of these, how many have no place yet
+    children: list[list[int]] = [[] for _ in range(V)]
+    for v, parents in enumerate(reduction.parents):
+        for w in set(parents):
+            children[w].append(v)
+    unplaced = [len(set(parents)) for parents in reduction.parents]
+    missing, frees = [len(own) for own in needs], [0] * V  # what a stage waits for; how many wait for it alone
+    open_stages = {v for v in range(V) if not unplaced[v]}
     while open_stages:
-        # The stage after which the fewest placed ones still wait for another: it may itself, and is the last for some.
-        waiting = {v: (left[v] > 0) - sum(left[w] == 1 for w in needs[v] & place.keys()) for v in open_stages}
-        v = min(open_stages, key=lambda v: (waiting[v], v))
+        # The stage after which the fewest placed ones still wait for another.
+        v = min(open_stages, key=lambda v: ((missing[v] > 0) - frees[v], v))
         place[v] = len(place)
         open_stages.remove(v)
+        for w in children[v]:
+            unplaced[w] -= 1
+            if not unplaced[w]:
+                open_stages.add(w)
         for w in needs[v]:
-            left[w] -= 1
-        open_stages.update(w for w in range(V) if w not in place and place.keys() >= set(reduction.parents[w]))
+            missing[w] -= 1
+        for w in (v, *needs[v]):
+            if w in place and missing[w] == 1:
+                frees[next(u for u in needs[w] if u not in place)] += 1
     closing: list[list[tuple[int, int]]] = [[] for _ in range(V)]
     for e in reduction.dropped:
         first, last = sorted(ends[e], key=place.__getitem__)
@@ -103,7 +113,8 @@ def _course(
         if len(stages) > 2:  # the couplings have all of the others
             ending[max(place[v] for v in stages)].append(i)
     order = tuple(place)
-    ahead = [tuple(v for v in order[: i + 1] if needs[v] - set(order[: i + 1])) for i in range(V)]
+    until = [max((place[w] for w in needs[v]), default=-1) for v in range(V)]
+    ahead = [tuple(v for v in order[: i + 1] if until[v] > i) for i in range(V)]
     joining = [
         tuple((e, p) for p, own in zip(reduction.parents[v], reduction.couplings[v], strict=True) for e in own)
         for v in order
