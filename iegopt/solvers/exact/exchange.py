@@ -30,6 +30,8 @@ one core of a server."""
 _LOOK_NEEDS, _OF_REST = 4e-9, 0.25
 """Seconds that a look at an option takes where these are many, and the part of the time left that all looks may take:
 how many there are does not follow from the cells, where stages have many options and no edges."""
+_MOST_LOOKS = 1e15
+"""Of a clock without an end."""
 
 
 def exchange_stages(c: Candidates, best: BestPlan, clock: Clock, kicks: int = 0) -> bool:
@@ -62,7 +64,7 @@ def exchange_stages(c: Candidates, best: BestPlan, clock: Clock, kicks: int = 0)
     tables = _tables(c)
     flat = np.concatenate([np.zeros(0, dtype=np.int64), *(each.reshape(-1) for each in tables.values())])
     start = np.append(0, np.cumsum([each.size for each in tables.values()], dtype=np.int64))
-    looks = np.array([_OF_REST * clock.left / (lag() * _LOOK_NEEDS)], dtype=np.int64)
+    looks = np.array([min(_OF_REST * clock.left / (lag() * _LOOK_NEEDS), _MOST_LOOKS)], dtype=np.int64)
     core.exchange(
         plan, kicks, _KICKED, (ptr, c.cost, flat, start), np.array([*tables], dtype=np.int64).reshape(-1, 2),
         (need, c.devices.T.reshape(-1).copy(), free), np.array([1], dtype=np.uint64), looks,
