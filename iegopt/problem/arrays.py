@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from iegopt.problem.topology import Topology
-from iegopt.problem.typed import Unpickled, hold
+from iegopt.problem.typed import Unpickled, hold, hold_ints
 
 __all__ = ["NO_LIMIT", "TICKS_PER_SECOND", "Affinity", "Edges", "Options", "Problem"]
 
@@ -127,6 +127,9 @@ class Affinity:
     required: bool
     penalty: int
 
+    def __post_init__(self) -> None:
+        hold_ints(self, "stages", "level", "penalty")
+
 
 @dataclass(frozen=True, eq=False)
 class Problem(Unpickled):
@@ -184,6 +187,7 @@ class Problem(Unpickled):
 
     def __post_init__(self) -> None:
         hold(self, np.int64, "capacity", "sla", "finish_by", "order")
+        hold_ints(self, "memory_scale", "deadline", "budget", "budget_stages")
 
     @property
     def timed(self) -> bool:

@@ -12,6 +12,7 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
+from iegopt.errors import InputError
 from iegopt.problem.typed import Unpickled, hold
 
 __all__ = ["LEVEL_NAMES", "WAN", "Topology"]
@@ -60,6 +61,13 @@ class Topology(Unpickled):
     def __post_init__(self) -> None:
         hold(self, np.int64, "device_ptr", "device_index", "group")
         hold(self, np.float64, "latency", "seconds_per_byte", "pair_latency", "pair_seconds_per_byte")
+        levels = len(self.latency) - 1
+        if levels < 1 or len(self.seconds_per_byte) != levels + 1 or self.group.shape != (levels, self.S):
+            raise InputError(
+                f"Topology.group: expected one level or more and {self.S:,} sites, and links for one level more; "
+                f"got {self.group.shape}, {len(self.latency)} latencies, {len(self.seconds_per_byte)} rates "
+                "(sites under nothing common are one level of a group each)"
+            )
 
     @property
     def S(self) -> int:

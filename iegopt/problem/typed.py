@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from operator import index
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,7 @@ import numpy.typing as npt
 
 from iegopt.errors import InputError
 
-__all__ = ["Unpickled", "hold", "whole"]
+__all__ = ["Unpickled", "hold", "hold_ints", "whole"]
 
 
 class Unpickled:
@@ -45,6 +46,25 @@ def hold(owner: object, dtype: npt.DTypeLike, *names: str) -> None:
             held = whole(given, dtype, where)
         if held is not given:
             object.__setattr__(owner, name, held)
+
+
+def hold_ints(owner: object, *names: str) -> None:
+    """Make whole numbers, and tuples of them, that a frozen dataclass was given Python's: numpy's overflow.
+
+    Raises
+    ------
+    InputError
+        If one is no whole number.
+    """
+    for name in names:
+        given = getattr(owner, name)
+        if type(given) is int:
+            continue
+        try:
+            held: Any = tuple(map(index, given)) if isinstance(given, (tuple, list)) else index(given)
+        except TypeError:
+            raise InputError(f"{type(owner).__name__}.{name}: whole numbers expected, not {given!r:.80}") from None
+        object.__setattr__(owner, name, held)
 
 
 def whole(values: npt.ArrayLike, dtype: npt.DTypeLike, where: str) -> npt.NDArray[Any]:

@@ -18,8 +18,8 @@ __all__ = ["grain_of", "next_value"]
 
 _SAMPLE = 64
 """Options that are looked at first."""
-_MOST_PAIRS = 4_000_000
-"""Pairs of options in all up to which edges are looked at."""
+_MOST_PAIRS = 400_000
+"""Pairs of options in all up to which edges are looked at: a tenth of a second, which no clock ends."""
 
 _known: WeakKeyDictionary[Problem, int] = WeakKeyDictionary()
 

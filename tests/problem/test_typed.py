@@ -89,6 +89,35 @@ def test_arrays_that_would_lose_something_are_refused() -> None:
         dataclasses.replace(options, cost=options.cost * 1.5)
 
 
+def test_penalties_of_narrow_integers_do_not_overflow(core: None) -> None:
+    problem = generate("chain", 6, 16, "tight", 0)
+    for kind in (int, np.int32):
+        most = kind(2**31 - 5)
+        rules = tuple(Affinity((0, v), -1, False, False, most) for v in range(1, 6))
+        apart = tuple(Affinity((0, v), -1, True, True, kind(0)) for v in range(1, 6))
+        made = dataclasses.replace(problem, affinities=(*rules, *apart), budget=kind(2**31 - 1))
+        result = solve(made, "auto", Params(time_limit=5.0))
+        assert result.status == "optimal"
+        if kind is int:
+            expected = result.objective
+        else:
+            assert result.objective == expected
+    assert expected is not None and expected > 2**31
+
+
+@pytest.mark.parametrize("given", [1.5, "1", None])
+def test_what_is_no_whole_number_is_refused(given: object) -> None:
+    with pytest.raises(InputError, match=r"Affinity\.penalty: whole numbers expected, not"):
+        Affinity((0, 1), -1, True, False, given)  # type: ignore[arg-type]
+
+
+def test_a_topology_without_levels_is_refused() -> None:
+    topology = generate("chain", 3, 8).topology
+    with pytest.raises(InputError, match=r"Topology\.group: expected one level or more and 8 sites"):
+        dataclasses.replace(topology, group=topology.group[:0], latency=topology.latency[-1:],
+                            seconds_per_byte=topology.seconds_per_byte[-1:])  # fmt: skip
+
+
 @pytest.mark.parametrize("gangs", [False, True])
 def test_a_problem_out_of_a_pickle_whose_arrays_are_shared_is_solved_the_same(gangs: bool, core: None) -> None:
     """As those that pass objects between processes without a copy of their arrays make it."""
