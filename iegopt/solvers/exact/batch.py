@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from iegopt.errors import InternalError
 from iegopt.problem.arrays import Problem
-from iegopt.solvers.exact.compiled import kernels
+from iegopt.solvers.exact.compiled import as_ints, kernels
 from iegopt.solvers.exact.messages import UNREACHABLE, Messages
 from iegopt.solvers.exact.passes import packed
 from iegopt.solvers.exact.relaxation import relaxed_under, spanning_forest
@@ -62,7 +62,7 @@ def relaxations(problem: Problem, costs: Ints) -> RelaxedBatch:
     messages, forest = Messages(problem), spanning_forest(problem)
     core = kernels()
     if core is not None and not messages.dense:
-        costs = np.require(costs, np.int64, ["C", "W"])
+        costs = as_ints(costs)
         core.solve_many(costs, problem.allowed, *packed(messages, forest), bound, choice)
         return RelaxedBatch(bound, choice)
     for b, row in enumerate(costs):

@@ -57,8 +57,7 @@ class Branching:
         mass (n,)
             How often the relaxed plans of the node used an option.
         """
-        starts = np.array([part.start for part in self.candidates.of])
-        stage = np.repeat(np.arange(len(starts)), [part.stop - part.start for part in self.candidates.of])
+        starts, stage = self.candidates.starts, self.candidates.stage
         open_stages = np.add.reduceat(keep.astype(np.int64), starts) > 1
         rows = np.flatnonzero(keep & open_stages[stage])
         if not rows.size:

@@ -16,10 +16,13 @@ from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
 from iegopt.errors import InputError
 from iegopt.verify.assignment import check_assignment, quicken
 
-__all__ = ["Warmup", "kernels", "warmup"]
+__all__ = ["Warmup", "as_ints", "kernels", "warmup"]
 
 
 @dataclass(frozen=True)
@@ -51,6 +54,11 @@ _ready: SimpleNamespace | None = None
 def kernels() -> SimpleNamespace | None:
     """The kernels by name where this process has loaded them, else ``None``: numpy."""
     return _ready
+
+
+def as_ints(values: npt.ArrayLike) -> npt.NDArray[np.int64]:
+    """An array as kernels take it: int64, contiguous, writable; itself where it is one."""
+    return np.require(values, np.int64, ["C", "W"])
 
 
 def warmup(compile: bool = True) -> Warmup:
@@ -131,8 +139,6 @@ def _call_each() -> None:
     """Call every kernel on a toy: the first call looks up the types of its arguments, some milliseconds."""
     import random
 
-    import numpy as np
-
     from iegopt.problem.families import generate
     from iegopt.solvers.clock import Clock
     from iegopt.solvers.exact.batch import relaxations
@@ -185,7 +191,6 @@ def _call_each() -> None:
 
 def _call_beams(core: SimpleNamespace) -> None:
     """Call the kernels of beams on zeros, with tables as they come: along rows, along columns, and of several nodes."""
-    import numpy as np
 
     def zeros(*shape: int) -> Any:
         return np.zeros(shape, dtype=np.int64)

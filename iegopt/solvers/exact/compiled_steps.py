@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from iegopt.solvers.exact.candidates import Candidates
+from iegopt.solvers.exact.compiled import as_ints
 from iegopt.solvers.exact.links import LevelLink, Link, TableLink
 from iegopt.solvers.exact.partial_plans import Course, Memory, rest_of_penalty
 from iegopt.solvers.exact.pricing import Priced
@@ -28,7 +29,7 @@ class CompiledSteps:
         self._core, self._c, self._passed, self._column, self._way = core, c, priced.passed, column, way
         self._split = SplitEdges(c, priced, column, keep)
         self._memory = Memory(c, way.order)
-        self._devices, self._none = np.require(c.devices, np.int64, ["C", "W"]), np.zeros(len(c.option), dtype=np.int64)
+        self._devices, self._none = as_ints(c.devices), np.zeros(len(c.option), dtype=np.int64)
         self.chosen = np.zeros((1, c.V), dtype=np.int64)
         self.score, self.spent = np.full(1, int(priced.bound[column])), np.zeros(1, dtype=np.int64)
         self._group, self._first = np.zeros(1, dtype=np.int64), np.zeros(1, dtype=np.int64)

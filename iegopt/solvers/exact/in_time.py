@@ -70,5 +70,6 @@ def _within_budget(c: Candidates, keep: Bools) -> Bools:
     spent = np.where(keep, c.time[:, None], UNREACHABLE // max(1, c.V))
     least = np.stack([spent[part].min(axis=0) for part in c.of]) * times[:, None]
     left = problem.budget - (least.sum(axis=0) - least)
-    stage = np.repeat(np.arange(c.V), [part.stop - part.start for part in c.of])
-    return np.asarray(keep & ((times[stage] == 0)[:, None] | (c.time[:, None] * times[stage][:, None] <= left[stage])))
+    return np.asarray(
+        keep & ((times[c.stage] == 0)[:, None] | (c.time[:, None] * times[c.stage][:, None] <= left[c.stage]))
+    )

@@ -24,7 +24,7 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from iegopt.solvers.exact.compiled import kernels
+from iegopt.solvers.exact.compiled import as_ints, kernels
 from iegopt.solvers.exact.messages import UNREACHABLE
 from iegopt.solvers.exact.site_tree import SiteTree
 
@@ -84,7 +84,7 @@ class TableLink:
         least: Ints
         if ready is not None:
             least = np.empty((self.table.shape[1 if forward else 0], theta.shape[1]), dtype=np.int64)
-            ready.send_table(_whole(self.table), _whole(theta), forward, self._gains, least)
+            ready.send_table(as_ints(self.table), as_ints(theta), forward, self._gains, least)
             return least
         if theta.shape[1] == 1:  # along whole blocks of memory
             least = (self.table + (theta if forward else theta.T)).min(axis=0 if forward else 1)[:, None]
@@ -210,7 +210,7 @@ class LevelLink:
         core = kernels()
         if core is not None:
             compiled: Ints = np.empty((len(far), theta.shape[1]), dtype=np.int64)
-            core.send_columns(_whole(theta), *self._packed[:: 1 if forward else -1], *self._shared, compiled)
+            core.send_columns(as_ints(theta), *self._packed[:: 1 if forward else -1], *self._shared, compiled)
             return compiled
         home = np.full((self.tree.S, theta.shape[1]), UNREACHABLE)
         if self._alone[0 if forward else 1]:
@@ -307,7 +307,7 @@ class LevelLink:
     @cached_property
     def _packed(self) -> tuple[Ints, Ints]:
         """Positions of both ends as kernels take them."""
-        return _whole(self.source), _whole(self.target)
+        return as_ints(self.source), as_ints(self.target)
 
     def flat(self, forward: bool) -> tuple[Ints, Ints, tuple[Ints, Ints, Ints, Ints, Ints], Bools]:
         """As kernels of beams take it: positions of the near and of the far end, the tree and its costs, ``apart``.
@@ -323,7 +323,7 @@ class LevelLink:
         """Tree, costs and what is apart as kernels take them."""
         cost = self._by_link if self._by_link.ndim == 2 else self._by_link[:, None]
         apart: Bools = np.require(self.apart, np.bool_, ["C", "W"])
-        return (self.tree.flat.child, self.tree.flat.link), self.tree.S, _whole(cost), apart
+        return (self.tree.flat.child, self.tree.flat.link), self.tree.S, as_ints(cost), apart
 
     @cached_property
     def _by_link(self) -> Ints:
@@ -333,11 +333,6 @@ class LevelLink:
     @cached_property
     def _times_by_link(self) -> Ints:
         return np.concatenate([np.zeros(1, dtype=np.int64), *(self.times or ())])
-
-
-def _whole(values: Ints) -> Ints:
-    """As kernels take them: contiguous, writable."""
-    return np.require(values, np.int64, ["C", "W"])
 
 
 def _best_of_others(children: Ints) -> tuple[Ints, Ints]:

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from iegopt.problem.arrays import NO_LIMIT, Affinity
 from iegopt.problem.hashing import hash_factors
 from iegopt.solvers.exact.candidates import Candidates
-from iegopt.solvers.exact.compiled import kernels
+from iegopt.solvers.exact.compiled import as_ints, kernels
 from iegopt.solvers.exact.couplings import pairs_of
 from iegopt.solvers.exact.reduction import Reduction
 
@@ -127,8 +127,7 @@ def _sharing(c: Candidates) -> tuple[int, ...]:
     key = c.weight_key
     if not (key >= 0).any():
         return ()
-    stage = np.repeat(np.arange(c.V), [part.stop - part.start for part in c.of])
-    pairs = np.unique(np.stack([key, stage])[:, key >= 0], axis=1)
+    pairs = np.unique(np.stack([key, c.stage])[:, key >= 0], axis=1)
     _, own, count = np.unique(pairs[0], return_inverse=True, return_counts=True)
     return tuple(np.unique(pairs[1][count[own] > 1]).tolist())
 
@@ -211,12 +210,11 @@ def _needs_later(c: Candidates, need: Ints, order: Sequence[int]) -> Ints:
     if core is not None:
         later: Ints = np.empty(shape, dtype=np.int64)
         ptr = np.array([0, *(part.stop for part in c.of)])
-        core.needs_later(need, np.require(c.devices, None, ["C", "W"]), ptr, np.array(order), c.capacity, later)
+        core.needs_later(need, as_ints(c.devices), ptr, np.array(order), c.capacity, later)
         return later
     most, by = np.zeros(c.V * shape[1], dtype=np.int64), np.argsort(need)
-    stage = np.repeat(np.arange(c.V), [part.stop - part.start for part in c.of])
     # Of several options on a device the last counts, which is the largest.
-    most[(stage * shape[1] + c.devices).T[by].ravel()] = np.repeat(need[by], len(c.devices))
+    most[(c.stage * shape[1] + c.devices).T[by].ravel()] = np.repeat(need[by], len(c.devices))
     total = np.cumsum(most.reshape(shape)[list(order)][::-1], axis=0)[::-1]
     later = np.append(total[1:], np.zeros((1, len(c.capacity)), dtype=np.int64), axis=0)
     later[:, total[0] <= c.capacity] = 0

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from iegopt.solvers.clock import Clock
+from iegopt.solvers.exact.compiled import as_ints
 from iegopt.solvers.exact.messages import Messages
 
 if TYPE_CHECKING:
@@ -68,7 +69,7 @@ class CompiledPasses:
         options, topology = problem.options, problem.topology
         memory = options.share, options.weight_key, options.weight_share, options.site
         devices = topology.device_ptr, topology.device_index
-        self._choose(choice, (*map(_whole, (*memory, *devices)), problem.capacity.copy()))
+        self._choose(choice, (*map(as_ints, (*memory, *devices)), problem.capacity.copy()))
         return choice if choice.min(initial=0) >= 0 else None
 
     def _choose(self, choice: Ints, room: tuple[Ints, ...]) -> Any:
@@ -96,15 +97,15 @@ def _layout(messages: Messages, forest: Forest) -> Layout:
         tree.first,
         tree.last,
         tree.base,
-        _whole(options.ptr),
-        _whole(messages.position),
-        _whole(messages.width),
-        _whole(edges.source),
+        as_ints(options.ptr),
+        as_ints(messages.position),
+        as_ints(messages.width),
+        as_ints(edges.source),
         _hidden_at(messages),
-        _whole(forest.order),
-        _whole(forest.parent),
-        _whole(forest.edge),
-        _whole(messages.prices.widths),
+        as_ints(forest.order),
+        as_ints(forest.parent),
+        as_ints(forest.edge),
+        as_ints(messages.prices.widths),
     )
 
 
@@ -126,8 +127,3 @@ def _hidden_at(messages: Messages) -> Ints:
     count = np.array([-1 if part is None else len(part) for part in messages.problem.edges.hidden], dtype=np.int64)
     start = np.cumsum(np.maximum(count, 0)) - np.maximum(count, 0)
     return np.where(count < 0, -1, start)
-
-
-def _whole(values: Any) -> Ints:
-    """As kernels take them: int64, contiguous, writable."""
-    return np.require(values, np.int64, ["C", "W"])

@@ -110,7 +110,7 @@ def _parts_of_weights(c: Candidates, keep: Bools, fixed: Bools, free: Ints) -> I
     part = np.zeros(len(keep), dtype=np.int64)
     open_ = np.flatnonzero(keep & ~fixed & (c.weight_key >= 0) & ~np.isin(c.weight_key, keys))
     if open_.size:
-        stage = np.repeat(np.arange(c.V), [of.stop - of.start for of in c.of])[open_]
+        stage = c.stage[open_]
         key, index = np.unique(c.weight_key[open_], return_inverse=True)
         users = np.bincount(np.unique(np.stack([index, stage]), axis=1)[0], minlength=len(key))
         part[open_] = c.weight_share[open_] // users[index]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -12,7 +11,7 @@ from iegopt.errors import InternalError
 from iegopt.problem.arrays import Problem
 from iegopt.solvers.clock import lag
 from iegopt.solvers.evaluate import device_load, feasible, objective
-from iegopt.solvers.exact.compiled import kernels
+from iegopt.solvers.exact.compiled import as_ints, kernels
 from iegopt.solvers.exact.link_prices import ticks_of
 from iegopt.solvers.exact.messages import UNREACHABLE
 from iegopt.solvers.exact.passes import packed
@@ -61,7 +60,7 @@ class CompiledRebuild:
         self._groups = _groups(problem)
         self._state = np.array([rng.randrange(1, 2**63)], dtype=np.uint64)
         self._values = np.array([best[0], best[0]], dtype=np.int64)
-        self._best = _own(best[1]).copy()
+        self._best = as_ints(best[1]).copy()
         self.restart()
 
     @property
@@ -108,16 +107,16 @@ def _graph(relaxed: Relaxation) -> tuple[Ints, ...]:
         by = np.lexsort([options.cost[offer], cell])
         offer, cell = offer[by], cell[by]
     return (
-        _own(np.cumsum([0, *map(len, ends)])),
-        _own([e for e, _ in flat]),
-        _own([w for _, w in flat]),
-        _own(np.append(0, np.cumsum(np.bincount(cell, minlength=problem.V * topology.S)))),
-        _own(offer),
-        _own(options.site),
-        _own(options.cost),
-        _own(options.share),
-        _own(topology.device_ptr),
-        _own(topology.device_index),
+        as_ints(np.cumsum([0, *map(len, ends)])),
+        as_ints([e for e, _ in flat]),
+        as_ints([w for _, w in flat]),
+        as_ints(np.append(0, np.cumsum(np.bincount(cell, minlength=problem.V * topology.S)))),
+        as_ints(offer),
+        as_ints(options.site),
+        as_ints(options.cost),
+        as_ints(options.share),
+        as_ints(topology.device_ptr),
+        as_ints(topology.device_index),
     )
 
 
@@ -134,7 +133,7 @@ def _least(relaxed: Relaxation) -> tuple[Ints, Ints]:
     for e, hidden in enumerate(problem.edges.hidden):
         if hidden is not None:
             paid[e] = ticks_of(prices.least[:, e].min(axis=0), problem.edges.weight[e])
-    return _own(np.concatenate(levels, axis=1)), _own(paid)
+    return as_ints(np.concatenate(levels, axis=1)), as_ints(paid)
 
 
 def _groups(problem: Problem) -> Ints:
@@ -142,9 +141,4 @@ def _groups(problem: Problem) -> Ints:
     group, sites = problem.topology.group, np.arange(problem.topology.S)
     rows = [np.where(row >= 0, row, -1 - sites) for row in group]
     several = [row for row in rows if len(row) and (row != row[0]).any()]
-    return _own(np.stack(several)) if several else np.zeros((0, len(sites)), dtype=np.int64)
-
-
-def _own(values: Any) -> Ints:
-    """As kernels take them: int64, contiguous, writable."""
-    return np.require(values, np.int64, ["C", "W"])
+    return as_ints(np.stack(several)) if several else np.zeros((0, len(sites)), dtype=np.int64)

@@ -88,10 +88,13 @@ class Walk:
 
     def __init__(self, price: Pricer, ranks: Sequence[float], rng: random.Random) -> None:
         problem = self._problem = price.problem
-        options = problem.options
+        core, options = kernels(), problem.options
+        assert core is not None
+        self._core = core
         self._price = price
         self._own = np.concatenate(price.own)
         topology = problem.topology
+        self._sites = topology.S
         self._layout = _layout(price, self._own, topology.device_index[options.site[self._own]])
         self._devices = topology.D if problem.no_overlap else 0
         *_, times, prices, _, _, _, _, _, _, paid = self._layout
@@ -158,9 +161,7 @@ class Walk:
 
     def _open(self, clock: Clock) -> int:
         """The given ranks, and the other openings where there is time; how many plans that makes."""
-        core, problem = kernels(), self._problem
-        assert core is not None
-        V, S, weight = problem.V, problem.topology.S, self._weight
+        core, V, S, weight = self._core, self._problem.V, self._sites, self._weight
         priorities, pins = np.empty((_OPENINGS, V)), np.empty((_OPENINGS, V), dtype=np.int64)
         count = 1
         priorities[0], pins[0] = self._ranks, -1
@@ -180,32 +181,26 @@ class Walk:
 
     def _walk(self, slack: float, steps: int) -> None:
         """Take steps of the walk over priorities."""
-        core, problem = kernels(), self._problem
-        assert core is not None
-        core.walk(
-            self._layout, problem.topology.S, self._devices, self._weight, self._mean, self._ranks, slack, steps,
+        self._core.walk(
+            self._layout, self._sites, self._devices, self._weight, self._mean, self._ranks, slack, steps,
             self._state, self._values, self._priorities, self._plans,
         )  # fmt: skip
 
     def _reinsert(self, slack: float, steps: int) -> None:
         """Take steps of the search over orders from the best plan, and let the walk go on from a better one."""
-        core, problem = kernels(), self._problem
-        assert core is not None
         known = float(self._values[1])
-        core.reinsert(
-            self._layout, problem.topology.S, self._devices, self._weight, _DRIFT * slack, self._anywhere, steps,
+        self._core.reinsert(
+            self._layout, self._sites, self._devices, self._weight, _DRIFT * slack, self._anywhere, steps,
             self._state, self._values, self._plans,
         )  # fmt: skip
         self._go_on_from_better_than(known)
 
     def _explore(self, _: float, steps: int) -> None:
         """Look at partial schedules, and let the walk go on from a better plan."""
-        core, problem = kernels(), self._problem
-        assert core is not None
         assert self._frames is not None
         known = float(self._values[1])
-        core.explore(
-            self._layout, problem.topology.S, self._devices, self._weight, *self._fraction.as_integer_ratio(), steps,
+        self._core.explore(
+            self._layout, self._sites, self._devices, self._weight, *self._fraction.as_integer_ratio(), steps,
             self._values, self._plans, self._frames, self._depth,
         )  # fmt: skip
         self._looked += steps
