@@ -67,7 +67,7 @@ def exchange_stages(c: Candidates, best: BestPlan, clock: Clock, kicks: int = 0)
     looks = np.array([min(_OF_REST * clock.left / (lag() * _LOOK_NEEDS), _MOST_LOOKS)], dtype=np.int64)
     core.exchange(
         plan, kicks, _KICKED, (ptr, c.cost, flat, start), np.array([*tables], dtype=np.int64).reshape(-1, 2),
-        (need, c.devices.T.reshape(-1).copy(), free), np.array([1], dtype=np.uint64), looks,
+        (need, np.ascontiguousarray(c.devices.T), free), np.array([1], dtype=np.uint64), looks,
     )  # fmt: skip
     moved = c.option[plan + ptr[:-1]]
     return not np.array_equal(moved, best.plan) and best.offer(moved)

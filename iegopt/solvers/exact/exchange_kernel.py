@@ -28,36 +28,46 @@ each starts (T + 1,), and its least cell (T,)."""
 Pairs = tuple[Ints, Ints]
 """table (V, V): one more than the number of the table of a stage's options and another's, negative where those are its
 columns, 0 where there is none; near (V, most): the neighbours of every stage, −1 behind the last."""
+Sums = tuple[Ints, Ints]
+"""sums (n,): the cost of an option with all neighbours of its stage; low (V,): the least of every stage."""
 Memory = tuple[Ints, Ints, Ints]
-"""need (n,) of every device of an option, devices of all options (n · K,), and free (D + 1,), which changes."""
+"""need (n,) of every device of an option, devices (n, K) of all options, and free (D + 1,), which changes."""
 
 
 @part
-def _cell(u: int, a: int, v: int, b: int, costs: Costs, table: Ints) -> Any:
-    """What options of two neighbours cost together."""
-    ptr, _, tables, start, _ = costs
+def _cells(u: int, v: int, ptr: Ints, start: Ints, table: Ints) -> Any:
+    """Where the table of two neighbours starts, and the steps to the next option of either: what they cost together.
+
+    Numbers, and no function that looks up a cell: counting references to arrays would take most of the time.
+    """
     t = table[u, v]
     if t > 0:
-        return tables[start[t - 1] + a * (ptr[v + 1] - ptr[v]) + b]
-    return tables[start[-t - 1] + b * (ptr[u + 1] - ptr[u]) + a]
+        return start[t - 1], ptr[v + 1] - ptr[v], 1
+    return start[-t - 1], 1, ptr[u + 1] - ptr[u]
 
 
 @part
-def _alone(v: int, beside: int, at: int, sums: Ints, costs: Costs, table: Ints, out: Ints) -> Any:
-    """What the options of a stage cost with all of its neighbours but one stage, which has its option ``at``."""
-    ptr = costs[0]
+def _alone(v: int, beside: int, at: int, costing: Sums, costs: Costs, table: Ints, out: Ints) -> Any:
+    """What the options of a stage cost with all neighbours but one stage, which has its option ``at``; the least."""
+    ptr, _, tables, start, _ = costs
+    sums, low = costing
     own = sums[ptr[v] : ptr[v + 1]]
     if table[v, beside] == 0:
-        return own
+        return own, low[v]
+    first, step, other_step = _cells(v, beside, ptr, start, table)
+    first += at * other_step
+    least = _NOWHERE
     for a in range(len(own)):
-        out[a] = own[a] - _cell(v, a, beside, at, costs, table)
-    return out[: len(own)]
+        out[a] = own[a] - tables[first + a * step]
+        least = min(least, out[a])
+    return out[: len(own)], least
 
 
 @part
-def _put(v: int, at: int, plan: Ints, sums: Ints, costs: Costs, pairs: tuple[Ints, Ints], memory: Memory) -> None:
+def _put(v: int, at: int, plan: Ints, costing: Sums, costs: Costs, pairs: Pairs, memory: Memory) -> None:
     """Move a stage to its option ``at``, whether there is room or not."""
-    ptr = costs[0]
+    ptr, _, tables, start, _ = costs
+    sums, low = costing
     table, near = pairs
     _take(ptr[v] + plan[v], -1, memory)
     _take(ptr[v] + at, 1, memory)
@@ -65,63 +75,67 @@ def _put(v: int, at: int, plan: Ints, sums: Ints, costs: Costs, pairs: tuple[Int
         for w in near[v]:
             if w < 0:
                 break
+            first, step, other_step = _cells(v, w, ptr, start, table)
+            new, old, least = first + at * step, first + plan[v] * step, _NOWHERE
             for b in range(ptr[w + 1] - ptr[w]):
-                sums[ptr[w] + b] += _cell(v, at, w, b, costs, table) - _cell(v, plan[v], w, b, costs, table)
+                sums[ptr[w] + b] += tables[new + b * other_step] - tables[old + b * other_step]
+                least = min(least, sums[ptr[w] + b])
+            low[w] = least
     plan[v] = at
 
 
 @part
 def _fits(option: int, memory: Memory) -> bool:
     need, devices, free = memory
-    K = len(devices) // len(need)
-    i = option * K
-    while i < (option + 1) * K and free[devices[i]] >= need[option]:
-        i += 1
-    return i == (option + 1) * K
+    k, K = 0, devices.shape[1]
+    while k < K and free[devices[option, k]] >= need[option]:
+        k += 1
+    return bool(k == K)
 
 
 @part
 def _take(option: int, sign: int, memory: Memory) -> None:
     need, devices, free = memory
-    K = len(devices) // len(need)
-    for i in range(option * K, (option + 1) * K):
-        free[devices[i]] -= sign * need[option]
+    for k in range(devices.shape[1]):
+        free[devices[option, k]] -= sign * need[option]
 
 
 @part
 def _move(
-    u: int, v: int, plan: Ints, sums: Ints, costs: Costs, pairs: tuple[Ints, Ints], memory: Memory, spare: Ints,
-    looks: Ints,
+    u: int, v: int, plan: Ints, costing: Sums, costs: Costs, pairs: Pairs, memory: Memory, spare: Ints, looks: Ints
 ) -> bool:  # fmt: skip
     """Put two stages where they cost least together, as far as ``looks`` (1,) go; whether that is less than before."""
-    ptr, least = costs[0], costs[4]
+    ptr, _, tables, start, least = costs
     table = pairs[0]
     at_u, at_v = plan[u], plan[v]
-    own = _alone(u, v, at_v, sums, costs, table, spare[0])
-    other = _alone(v, u, at_u, sums, costs, table, spare[1])
+    own, least_own = _alone(u, v, at_v, costing, costs, table, spare[0])
+    other, least_other = _alone(v, u, at_u, costing, costs, table, spare[1])
     joined = table[u, v] != 0
+    first, step, other_step = _cells(u, v, ptr, start, table) if joined else (0, 0, 0)
     between = least[abs(table[u, v]) - 1] if joined else 0
-    best = own[at_u] + other[at_v] + (_cell(u, at_u, v, at_v, costs, table) if joined else 0)
+    best = own[at_u] + other[at_v] + (tables[first + at_u * step + at_v * other_step] if joined else 0)
     before = best
-    looks[0] -= _OF_PAIR + len(own) + len(other)
-    if own.min() + other.min() + between >= best:
+    looks[0] -= len(own) + len(other)
+    if least_own + least_other + between >= best:
         return False
     _take(ptr[u] + at_u, -1, memory)
     _take(ptr[v] + at_v, -1, memory)
-    cheapest = _NOWHERE
+    places, least_other, count = spare[2], _NOWHERE, 0
     for b in range(len(other)):
-        if other[b] < cheapest and _fits(ptr[v] + b, memory):
-            cheapest = other[b]
+        if least_own + other[b] + between < best and _fits(ptr[v] + b, memory):
+            places[count] = b
+            count += 1
+            least_other = min(least_other, other[b])
     for a in range(len(own)):
-        if cheapest == _NOWHERE or own[a] + cheapest + between >= best or not _fits(ptr[u] + a, memory):
+        if count == 0 or own[a] + least_other + between >= best or not _fits(ptr[u] + a, memory):
             continue
         if looks[0] <= 0:
             break
-        looks[0] -= len(other)
+        looks[0] -= count
         _take(ptr[u] + a, 1, memory)
-        for b in range(len(other)):
+        for b in places[:count]:
             if own[a] + other[b] + between < best:
-                total = own[a] + other[b] + (_cell(u, a, v, b, costs, table) if joined else 0)
+                total = own[a] + other[b] + (tables[first + a * step + b * other_step] if joined else 0)
                 if total < best and _fits(ptr[v] + b, memory):
                     best, at_u, at_v = total, a, b
         _take(ptr[u] + a, -1, memory)
@@ -130,20 +144,25 @@ def _move(
     if best == before:
         return False
     looks[0] -= pairs[1].shape[1] * (len(own) + len(other))
-    _put(u, at_u, plan, sums, costs, pairs, memory)
-    _put(v, at_v, plan, sums, costs, pairs, memory)
+    _put(u, at_u, plan, costing, costs, pairs, memory)
+    _put(v, at_v, plan, costing, costs, pairs, memory)
     return True
 
 
 @part
 def _descend(
-    plan: Ints, sums: Ints, costs: Costs, pairs: tuple[Ints, Ints], memory: Memory, spare: Ints, looks: Ints
+    plan: Ints, costing: Sums, costs: Costs, pairs: Pairs, memory: Memory, spare: Ints, looks: Ints
 ) -> None:  # fmt: skip
     """Move pairs of stages until none gets cheaper, or there were as many ``looks`` (1,) at options."""
-    V = len(plan)
+    V, ptr, table, (sums, low) = len(plan), costs[0], pairs[0], costing
     u, v, idle = 0, 1, 0
     while idle < V * (V - 1) // 2 and looks[0] > 0:
-        idle = 0 if _move(u, v, plan, sums, costs, pairs, memory, spare, looks) else idle + 1
+        looks[0] -= _OF_PAIR
+        apart = table[u, v] == 0
+        if apart and low[u] + low[v] >= sums[ptr[u] + plan[u]] + sums[ptr[v] + plan[v]]:
+            idle += 1
+        else:
+            idle = 0 if _move(u, v, plan, costing, costs, pairs, memory, spare, looks) else idle + 1
         v += 1
         if v == V:
             u = u + 1 if u + 2 < V else 0
@@ -151,20 +170,22 @@ def _descend(
 
 
 @part
-def _total(plan: Ints, costs: Costs, pairs: tuple[Ints, Ints]) -> Any:
+def _total(plan: Ints, costs: Costs, pairs: Pairs) -> Any:
+    ptr, cost, tables, start, _ = costs
     table, near = pairs
     total = 0
     for v in range(len(plan)):
-        total += costs[1][costs[0][v] + plan[v]]
+        total += cost[ptr[v] + plan[v]]
         for w in near[v]:
             if w > v:
-                total += _cell(v, plan[v], w, plan[w], costs, table)
+                first, step, other_step = _cells(v, w, ptr, start, table)
+                total += tables[first + plan[v] * step + plan[w] * other_step]
     return total
 
 
 @part
 def _kick(
-    stages: int, plan: Ints, sums: Ints, costs: Costs, pairs: tuple[Ints, Ints], memory: Memory, state: Any
+    stages: int, plan: Ints, costing: Sums, costs: Costs, pairs: Pairs, memory: Memory, state: Any
 ) -> None:  # fmt: skip
     """Put some stages, each a neighbour of the one before, on random options with room."""
     ptr, near = costs[0], pairs[1]
@@ -178,7 +199,7 @@ def _kick(
                 to = a
                 break
         _take(ptr[v] + plan[v], 1, memory)
-        _put(v, to, plan, sums, costs, pairs, memory)
+        _put(v, to, plan, costing, costs, pairs, memory)
         around = 0
         while around < near.shape[1] and near[v, around] >= 0:
             around += 1
@@ -203,8 +224,8 @@ def _paired(ends: Ints, V: int) -> Pairs:
 
 
 @kernel(
-    "int64(int64[::1], int64, int64, UniTuple(int64[::1], 4), int64[:, ::1], UniTuple(int64[::1], 3), uint64[::1], "
-    "int64[::1])"
+    "int64(int64[::1], int64, int64, UniTuple(int64[::1], 4), int64[:, ::1], "
+    "Tuple((int64[::1], int64[:, ::1], int64[::1])), uint64[::1], int64[::1])"
 )
 def exchange(
     plan: Ints, kicks: int, stages: int, given: tuple[Ints, Ints, Ints, Ints], ends: Ints, memory: Memory, state: Any,
@@ -237,21 +258,25 @@ def exchange(
         most = max(most, ptr[v + 1] - ptr[v])
         for w in pairs[1][v]:
             if w >= 0:
+                first, step, other_step = _cells(v, w, ptr, start, pairs[0])
                 for a in range(ptr[v + 1] - ptr[v]):
-                    sums[ptr[v] + a] += _cell(v, a, w, plan[w], costs, pairs[0])
-    spare = np.empty((2, most), np.int64)
-    _descend(plan, sums, costs, pairs, memory, spare, looks)
+                    sums[ptr[v] + a] += tables[first + a * step + plan[w] * other_step]
+    low, spare = np.empty(len(plan), np.int64), np.empty((3, most), np.int64)
+    for v in range(len(plan)):
+        low[v] = sums[ptr[v] : ptr[v + 1]].min()
+    costing = (sums, low)
+    _descend(plan, costing, costs, pairs, memory, spare, looks)
     best, cheapest = plan.copy(), _total(plan, costs, pairs)
     for _ in range(kicks):
         if looks[0] <= 0:
             break
-        _kick(stages, plan, sums, costs, pairs, memory, state)
-        _descend(plan, sums, costs, pairs, memory, spare, looks)
+        _kick(stages, plan, costing, costs, pairs, memory, state)
+        _descend(plan, costing, costs, pairs, memory, spare, looks)
         total = _total(plan, costs, pairs)
         if total < cheapest:
             best[:] = plan
             cheapest = total
         else:
             for v in range(len(plan)):
-                _put(v, best[v], plan, sums, costs, pairs, memory)
+                _put(v, best[v], plan, costing, costs, pairs, memory)
     return int(cheapest)
