@@ -44,15 +44,16 @@ _MOST_HELD = 128_000_000
 
 @dataclass(frozen=True, eq=False)
 class _Start:
-    """Prices of one node, as in ``Priced``."""
+    """Prices of one node, as in ``Priced``, the parts of ``split`` one after the other: hundreds of small arrays a node
+    would take three times the memory."""
 
     price: Floats
     toll: Floats
-    split: tuple[Ints, ...]
+    split: Ints
 
     @property
     def bytes(self) -> int:
-        return self.price.nbytes + self.toll.nbytes + sum(part.nbytes for part in self.split)
+        return self.price.nbytes + self.toll.nbytes + self.split.nbytes
 
 
 @dataclass(order=True)
@@ -104,10 +105,13 @@ class OpenNodes:
         self._open: list[_Node] = []
         self._held = 0
         self.bounded = 0
+        sources = [c.of[c.ends[edge][0]] for edge in c.reduction.dropped]
         whole = np.ones(len(c.option), dtype=np.bool_)
+        self._sources = np.concatenate([np.zeros(0, dtype=np.int64), *(np.arange(len(whole))[of] for of in sources)])
+        """The option of every entry of a ``split``: those of the sources of edges that close cycles."""
         if not self._single(whole):
             children = self._branching.children(whole, mass)
-            self._push(bound, _Start(price, toll, split), whole, children)
+            self._push(bound, _Start(price, toll, _flat(split)), whole, children)
 
     @property
     def none(self) -> bool:
@@ -185,10 +189,10 @@ class OpenNodes:
             return
         keep = keep[:, possible]
         price = np.stack([node.start.price for _, node in jobs], axis=-1)
-        split = [
-            np.stack([node.start.split[i][union[self._source(i)]] for _, node in jobs], axis=-1)
-            for i in range(len(c.reduction.dropped))
-        ]
+        priced_here = union[self._sources]
+        flat = np.stack([node.start.split[priced_here] for _, node in jobs], axis=-1)
+        ends = np.cumsum([c.of[c.ends[edge][0]].stop - c.of[c.ends[edge][0]].start for edge in c.reduction.dropped])
+        split = np.split(flat, ends)[:-1]
         toll = np.concatenate([c.rows.padded(node.start.toll[:, None]) for _, node in jobs], axis=1)
         pricing = Pricing(c, keep[union], price, split, toll)
 
@@ -222,12 +226,9 @@ class OpenNodes:
 
     def _start(self, priced: Priced, column: int, union: Bools, parent: _Node) -> _Start:
         """Prices that are a child's own."""
-        split = []
-        for i, part in enumerate(priced.split):
-            wide = parent.start.split[i].copy()
-            wide[union[self._source(i)]] = part[:, column]
-            split.append(wide)
-        start = _Start(priced.price[:, column].copy(), priced.toll[:, column].copy(), tuple(split))
+        split = parent.start.split.copy()
+        split[union[self._sources]] = _flat([part[:, column] for part in priced.split])
+        start = _Start(priced.price[:, column].copy(), priced.toll[:, column].copy(), split)
         self._held += start.bytes
         return start
 
@@ -235,7 +236,6 @@ class OpenNodes:
         node = _Node(bound, next(self._number), start, np.packbits(keep), int(keep.sum()), children)
         heapq.heappush(self._open, node)
 
-    def _source(self, i: int) -> slice:
-        """Options of the source of the i-th edge that closes a cycle."""
-        c = self._c
-        return c.of[c.ends[c.reduction.dropped[i]][0]]
+
+def _flat(parts: Sequence[Ints]) -> Ints:
+    return np.concatenate([np.zeros(0, dtype=np.int64), *parts])
