@@ -1,9 +1,10 @@
-"""Problems whose stages share memory and no costs: generalised assignment, with prices, tabu search, columns and HiGHS.
+"""Problems whose stages share memory and no costs: generalised assignment, with prices, chains, columns and HiGHS.
 
 1. Prices of capacity bound the problem and say which options are promising (``exact/capacity_prices.py``).
-2. Tabu search over those, from what is cheapest under prices, overload costing what the prices say.
+2. Ejection chains over those, or tabu search where kernels are not compiled, from what is cheapest under prices,
+   overload costing what the prices say.
 3. Columns, what each device takes as a whole, and dives through mixtures of them: a bound that counts what fits
-   together, and plans near it (``exact/columns.py``).
+   together, and plans near it (``exact/columns.py``); chains from the best of them.
 4. HiGHS over the promising options alone: a better plan, soon.
 5. HiGHS over all options that a better plan can use: the rest of the proof.
 
@@ -28,6 +29,7 @@ from iegopt.solvers.incumbent import Incumbent, of_restricted, plans_only
 from iegopt.solvers.killable import run_killable
 from iegopt.solvers.milp import Milp
 from iegopt.solvers.result import Params, Result, Status
+from iegopt.solvers.search.chains import ChainSearch, chains_reason
 from iegopt.solvers.search.tables import untabled
 from iegopt.solvers.search.tabu import TabuSearch, tabu_reason
 
@@ -41,14 +43,16 @@ _PRICES_PROOF = "capacity prices"
 _NEEDS = 0.8
 """Seconds that must be left for HiGHS to be worth the start."""
 _COLUMNS = "iegopt.solvers.exact.columns:run_columns"
-_PRICES_SHARE, _TABU_SHARE, _COLUMNS_SHARE, _CORE_SHARE, _TABU_MOST = 0.05, 0.15, 0.8, 0.25, 2.0
-"""Parts of the time left for each step but the last, and seconds of tabu search at most."""
+_PRICES_SHARE, _SEARCH_SHARE, _COLUMNS_SHARE, _POLISH_SHARE, _CORE_SHARE = 0.05, 0.15, 0.8, 0.5, 0.25
+"""Parts of the time left for each step but the last."""
+_SEARCH_MOST, _POLISH_MOST = 2.0, 3.0
+"""Seconds of chains or tabu search at most, before columns and behind them."""
 _FEW, _MORE, _OPEN, _MANY = 10, 20, 0.9, 1000
 """Stages per device up to which columns pay; and up to which they do where prices and plan leave this part of the
 options open, and more than so many: with more stages they converge late, and HiGHS alone does better where it has few
 options to branch on."""
-_CORE = 3.0
-"""Promising options per stage, in the mean."""
+_CORE, _CHAINED = 3.0, 2.5
+"""Promising options per stage, in the mean: for engines and tabu search, and for chains, which more slow down."""
 _LATE = 0.05
 """Part of the time left that HiGHS may be late before it is killed."""
 
@@ -70,9 +74,14 @@ def solve_separable(problem: Problem, params: Params, hint: Ints | None, clock: 
     best = Incumbent(problem, "auto", hint, params.report)
     prices = capacity_prices(problem, best.objective, clock.slice(_PRICES_SHARE * clock.left))
     best.raise_bound(next_value(problem, prices.bound), _PRICES_PROOF)
-    steps = [_tabu(problem, prices, best, params, clock)]
+    share = _SEARCH_SHARE if clock.left > _NEEDS else 1.0
+    steps = [_search(problem, prices, best, params, clock.slice(min(share * clock.left, _SEARCH_MOST)))]
     if not _closed(best):
+        known = best.objective
         steps.append(_columns(problem, prices, best, params, clock))
+        if best.objective != known and not _closed(best):
+            polish = clock.slice(min(_POLISH_SHARE * clock.left, _POLISH_MOST))
+            steps.append(_search(problem, prices, best, params, polish))
     core = _promising(problem, prices, best)
     if not _closed(best) and int(core.sum()) < int(_survivors(problem, prices, best).sum()):
         steps.append(_engine(problem, core, best, params, clock, _CORE_SHARE, whole=False))
@@ -100,13 +109,13 @@ def _survivors(problem: Problem, prices: CapacityPrices, best: Incumbent) -> Boo
     return np.asarray(mask)
 
 
-def _promising(problem: Problem, prices: CapacityPrices, best: Incumbent) -> Bools:
-    """(O,) of the options left those with the least marginals, at least two of every stage that has them."""
+def _promising(problem: Problem, prices: CapacityPrices, best: Incumbent, each: float = _CORE) -> Bools:
+    """(O,) of the options left those with the least marginals, so many per stage, two of every stage that has them."""
     mask = _survivors(problem, prices, best)
     order = np.lexsort([prices.marginals, problem.options.stage])
     rank = np.empty(len(order), dtype=np.int64)
     rank[order] = np.arange(len(order)) - problem.options.ptr[problem.options.stage]
-    count = int(_CORE * problem.V)
+    count = int(each * problem.V)
     near = mask.copy()
     if count < len(mask):
         near &= prices.marginals <= np.partition(prices.marginals, count)[count]
@@ -116,18 +125,21 @@ def _promising(problem: Problem, prices: CapacityPrices, best: Incumbent) -> Boo
     return near
 
 
-def _tabu(problem: Problem, prices: CapacityPrices, best: Incumbent, params: Params, clock: Clock) -> str:
-    mask = _promising(problem, prices, best)
-    reason = tabu_reason(problem, mask)
+def _search(problem: Problem, prices: CapacityPrices, best: Incumbent, params: Params, clock: Clock) -> str:
+    """Better plans, from the best one where there is one."""
+    chained = chains_reason(problem, problem.allowed) is None
+    mask = _promising(problem, prices, best, _CHAINED if chained else _CORE)
+    reason = None if chained else tabu_reason(problem, mask)
     if reason is not None or _closed(best):
-        return f"no tabu search: {reason or 'the plan is optimal'}"
+        return f"no local search: {reason or 'the plan is optimal'}"
     known = None if best.choice is None or best.objective is None else (best.objective, best.choice)
-    search = TabuSearch(problem, mask, known, params.seed, params.check, params.report, prices.price, prices.marginals)
-    share = _TABU_SHARE if clock.left > _NEEDS else 1.0
-    search.run(clock.slice(min(share * clock.left, _TABU_MOST)), best.bound)
+    given = problem, mask, known, params.seed, params.check, params.report, prices.price, prices.marginals
+    search = ChainSearch(*given) if chained else TabuSearch(*given)
+    search.run(clock, best.bound)
     if search.best is not None:
         best.offer(search.best[1])
-    return f"{search.steps} steps of tabu search over {int(mask.sum())} options"
+    kind = "ejection chains" if chained else "steps of tabu search"
+    return f"{search.steps} {kind} over {int(mask.sum())} options"
 
 
 def _columns(problem: Problem, prices: CapacityPrices, best: Incumbent, params: Params, clock: Clock) -> str:

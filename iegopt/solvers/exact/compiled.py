@@ -121,7 +121,7 @@ def _registered() -> tuple[dict[str, tuple[Any, str]], str | None]:
             price_kernels,
             table_kernel,
         )
-        from iegopt.solvers.search import first_kernel, quick_kernel
+        from iegopt.solvers.search import chain_kernel, first_kernel, quick_kernel
         from iegopt.solvers.search import kernels as in_search
         from iegopt.solvers.timed import dispatching, openings, reinsertion, schedule_tree
         from iegopt.solvers.timed import kernels as in_time
@@ -131,7 +131,17 @@ def _registered() -> tuple[dict[str, tuple[Any, str]], str | None]:
     of_prices = beam_kernels, branch_kernels, edge_kernels, exchange_kernel
     for also in (*of_prices, link_kernels, node_kernels, price_kernels, table_kernel):
         assert all(name in kernels.KERNELS for name in also.__all__)
-    searches = in_search, first_kernel, quick_kernel, in_time, openings, dispatching, reinsertion, schedule_tree
+    searches = (
+        in_search,
+        chain_kernel,
+        first_kernel,
+        quick_kernel,
+        in_time,
+        openings,
+        dispatching,
+        reinsertion,
+        schedule_tree,
+    )
     return {name: known for module in (kernels, *searches, sound) for name, known in module.KERNELS.items()}, None
 
 
@@ -173,6 +183,10 @@ def _call_each() -> None:
     _ready.first_plan(
         np.ones((1, 5)), site[0], np.ones((1, 3, 1)), one, site[0], ends, ends, none, site, one, np.zeros((1, 2, 1)),
         one, site[1], np.ones(4), site[0].copy(), np.empty((7, 1)), none,
+    )  # fmt: skip
+    _ready.chains(
+        np.arange(2), site[0], site[0], site[0], one, one.copy(), site[1].copy(), site[0].copy(),
+        site[3].copy(), np.zeros(3, dtype=np.int64), 1, 1, np.ones(1, dtype=np.uint64),
     )  # fmt: skip
     tree, sites = SiteTree(toy.topology), np.arange(4)
     free = tuple(np.zeros(1, dtype=np.int64) for _ in tree.levels)
