@@ -5,7 +5,8 @@
 2. The relaxation: where no shared limit binds on a forest, its choice is optimal and all is done, in the order of a
    millisecond. Where it is not, interchangeable devices are merged into counted classes (``problem/classes.py``) for
    all that follows.
-   Stages that share memory and no costs leave here, for prices, tabu search, columns and HiGHS (``separable.py``).
+   Stages that share memory and no costs leave here, for prices, chains, columns and HiGHS (``separable.py``): in a
+   short time, too, where options are many and no plan is known.
 3. Constructions and repair; where they find nothing, counting may prove that memory does not suffice
    (``counting.py``). On dense graphs of few options, then, branch and bound over pairs of stages, as long as it
    gets on (``exact/pair_search.py``), in turns with tabu search at first.
@@ -48,6 +49,7 @@ from iegopt.solvers.killable import run_killable
 from iegopt.solvers.result import OPTIMALITY_GAP, Params, Result, Status, relative_gap
 from iegopt.solvers.root_prices import RootPrices
 from iegopt.solvers.run import Run
+from iegopt.solvers.search.chains import chains_reason
 from iegopt.solvers.search.greedy import Best, plan_without_time, usable_hint
 from iegopt.solvers.search.outcome import outcome
 from iegopt.solvers.search.quick import quick_plan
@@ -64,6 +66,8 @@ _CPSAT = "iegopt.solvers.cpsat.solver:run"
 
 DEFAULT_LIMIT = 60.0
 """Seconds, where no limit is given."""
+_FEW_OPTIONS = 1000
+"""Up to which a search by prices finds plans, and proofs, of what shares memory alone in a short time."""
 _SHORT = 4.0
 """Multiple of the relaxation's time up to which a limit is short: a quick plan comes first."""
 _WORTH_A_TRY = 0.3
@@ -145,7 +149,9 @@ class AutoSolver:
             done = outcome(relaxed, first, self.name, clock, f"{note}; few combinations")
             mask = problem.allowed if first is None else relaxed.prune(first[0])
             return _finish(mask, done, params, clock, problem)
-        if clock.left > _ENGINE_NEEDS and inseparable(problem) is None:
+        many = first is None and int(problem.allowed.sum()) > _FEW_OPTIONS
+        chained = many and chains_reason(problem, problem.allowed) is None
+        if (chained or clock.left > _ENGINE_NEEDS) and inseparable(problem) is None:
             crowded = None if first is not None else _overfull(problem, clock)
             if crowded is not None:
                 return crowded

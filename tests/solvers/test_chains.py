@@ -8,14 +8,16 @@ import numpy as np
 import pytest
 
 from iegopt.bench.public import gap
+from iegopt.bench.public.assignment import assemble, separate_sites
 from iegopt.errors import InternalError
 from iegopt.problem.arrays import Problem
+from iegopt.solvers.api import solve
 from iegopt.solvers.brute import Brute
 from iegopt.solvers.clock import Clock
 from iegopt.solvers.evaluate import feasible, objective
 from iegopt.solvers.exact.capacity_prices import capacity_prices
 from iegopt.solvers.exact.compiled import kernels
-from iegopt.solvers.result import Params, unheard
+from iegopt.solvers.result import Params, Status, unheard
 from iegopt.solvers.search.chains import ChainSearch, chains_reason
 from iegopt.solvers.search.tabu import TabuSearch
 from iegopt.solvers.separable import solve_separable
@@ -101,3 +103,20 @@ def test_chains_take_the_place_of_tabu_search_where_there_are_kernels(core: None
     assert known is not None
     assert found.objective == known.ticks
     assert "ejection chains over" in found.note
+
+
+def test_many_stages_that_fill_their_devices_have_a_plan_in_a_short_time(core: None) -> None:
+    rng = np.random.default_rng(0)
+    stages, devices = 500, 10
+    need = rng.integers(5, 26, (stages, devices))
+    capacity = (0.8 * need.mean(axis=1).sum() / devices * np.ones(devices)).astype(np.int64)
+    topology = separate_sites(devices, pair_seconds_per_byte=np.zeros((devices, devices)))
+    cost = rng.integers(10, 50, (stages, devices))
+    problem = assemble("crowded", topology, cost, need, capacity, np.zeros((stages, stages), dtype=np.int64))
+    found = solve(problem, "auto", Params(time_limit=1.0))
+    assert found.status in (Status.FEASIBLE, Status.OPTIMAL)
+    assert found.choice is not None
+    assert feasible(problem, found.choice)
+    assert found.gap is not None
+    assert found.gap < 0.02
+    assert found.seconds < 1.2

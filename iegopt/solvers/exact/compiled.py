@@ -186,7 +186,7 @@ def _call_each() -> None:
     )  # fmt: skip
     _ready.chains(
         np.arange(2), site[0], site[0], site[0], one, one.copy(), site[1].copy(), site[0].copy(),
-        site[3].copy(), np.zeros(3, dtype=np.int64), 1, 1, np.ones(1, dtype=np.uint64),
+        site[3].copy(), np.zeros(3, dtype=np.int64), 1, np.ones(1, dtype=np.int64), np.ones(1, dtype=np.uint64),
     )  # fmt: skip
     tree, sites = SiteTree(toy.topology), np.arange(4)
     free = tuple(np.zeros(1, dtype=np.int64) for _ in tree.levels)

@@ -64,7 +64,7 @@ def _keep(free: Ints, plan: Ints, best: Ints, values: Ints) -> None:
 @part
 def _best_chain(
     v: int, ptr: Ints, device: Ints, cost: Ints, need: Ints, free: Ints, price: Floats, plan: Ints, member: Ints,
-    count: Ints, least: Ints,
+    count: Ints, least: Ints, looks: Ints,
 ) -> tuple[int, int, int]:  # fmt: skip
     """The shift of a stage that gains most, alone or with one that it ejects from where it goes.
 
@@ -85,6 +85,7 @@ def _best_chain(
             if gain < best:
                 best, option, ejected = gain, o, -1
             continue
+        looks[0] -= 1 + count[d]
         left = free[d] - need[o]
         moved = cost[o] - cost[now] + over_room - over_home - _over(price[d], free[d])
         if moved + _over(price[d], left) < best:
@@ -111,9 +112,9 @@ def _best_chain(
 @kernel
 def chains(
     ptr: Ints, device: Ints, cost: Ints, need: Ints, first: Floats, price: Floats, free: Ints, plan: Ints, best: Ints,
-    values: Ints, kicked: int, kicks: int, state: Any,
+    values: Ints, kicked: int, looks: Ints, state: Any,
 ) -> None:  # fmt: skip
-    """Chains until none gains, and again after each of so many kicks, which begin at the best plan that fits.
+    """Chains until none gains, and again after kicks, which begin at the best plan that fits.
 
     Parameters
     ----------
@@ -126,9 +127,11 @@ def chains(
     free (D,), plan (V,)
         What the plan leaves of every device, below 0 where that is overloaded; its options.
     best (V,), values (3,)
-        The best plan that fits; ticks of the plan and of the best one, and how many chains were made.
+        The best plan that fits, −1 without one; ticks of the plan and of the best one, and how many chains were made.
     kicked
         Stages that a kick puts on a random option, at most.
+    looks (1,)
+        How many stages that may be ejected are looked at; counts down.
     state
         Of the random numbers.
     """
@@ -141,16 +144,19 @@ def chains(
         at[v] = count[d]
         count[d] += 1
         least[v] = cost[ptr[v] : ptr[v + 1]].min()
-    for _ in range(kicks):
+    while looks[0] > 0:
+        looks[0] -= V
         for i in range(V - 1, 0, -1):
             j = int(uniform(state) * (i + 1))
             order[i], order[j] = order[j], order[i]
         _keep(free, plan, best, values)
         i = idle = 0
-        while idle < V:
+        while idle < V and looks[0] > 0:
             v, idle = order[i], idle + 1
             i = i + 1 if i + 1 < V else 0
-            option, ejected, its = _best_chain(v, ptr, device, cost, need, free, price, plan, member, count, least)
+            option, ejected, its = _best_chain(
+                v, ptr, device, cost, need, free, price, plan, member, count, least, looks
+            )
             if option < 0:
                 continue
             idle = 0
@@ -159,6 +165,8 @@ def chains(
             if ejected >= 0:
                 values[0] += _shift(ejected, its, device, cost, need, free, plan, member, count, at)
             _keep(free, plan, best, values)
+        if looks[0] <= 0:
+            break
         fits = free.min() >= 0
         for d in range(D):
             changed = price[d] * (_CHEAPER if fits else _DEARER if free[d] < 0 else 1.0)
@@ -177,7 +185,7 @@ KERNELS: dict[str, tuple[Any, str]] = {
     "chains": (
         chains,
         "void(int64[::1], int64[::1], int64[::1], int64[::1], float64[::1], float64[::1], int64[::1], int64[::1], "
-        "int64[::1], int64[::1], int64, int64, uint64[::1])",
+        "int64[::1], int64[::1], int64, int64[::1], uint64[::1])",
     )
 }
 """Name -> numba's dispatcher, and the signature to compile it for."""

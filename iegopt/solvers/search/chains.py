@@ -19,7 +19,7 @@ import numpy.typing as npt
 from iegopt.errors import InternalError
 from iegopt.problem.arrays import Problem
 from iegopt.problem.restrict import restrict
-from iegopt.solvers.clock import Clock
+from iegopt.solvers.clock import Clock, lag
 from iegopt.solvers.evaluate import feasible, objective
 from iegopt.solvers.exact.compiled import as_ints, kernels
 from iegopt.solvers.result import Report
@@ -38,9 +38,9 @@ _LEAST_PRICE = 0.1
 """What a device is worth at least, in parts of the mean."""
 _MOST_OPTIONS, _MOST_CELLS = 20_000, 2_000_000
 """Options up to which a search gets on, and stages · devices, of which each takes 8 bytes."""
-_KICK_NEEDS, _CHUNK_SHARE, _CHUNK_MOST = 5e-8, 0.2, 0.02
-"""Seconds per stage and option of a kick before any was timed; part of the time left and seconds between two looks at
-the clock."""
+_LOOK_NEEDS, _CHUNK_SHARE, _CHUNK_MOST, _FEWEST_LOOKS = 2e-8, 0.2, 0.02, 100
+"""Seconds per look at a stage that may be ejected before any was timed; part of the time left, and seconds, between two
+looks at the clock; how many looks are worth a call."""
 
 
 def chains_reason(problem: Problem, mask: Bools) -> str | None:
@@ -111,7 +111,7 @@ class ChainSearch:
         if best is not None:
             self._best[:] = plan
         self._state = np.array([np.random.default_rng(seed).integers(1, 2**63)], dtype=np.uint64)
-        self._each = _KICK_NEEDS * len(self._kept)
+        self._each = lag() * _LOOK_NEEDS
 
     @property
     def steps(self) -> int:
@@ -123,13 +123,13 @@ class ChainSearch:
         core = kernels()
         assert core is not None
         while clock.left > 0 and (target is None or self.best is None or self.best[0] > target):
-            kicks = max(1, int(min(_CHUNK_SHARE * clock.left, _CHUNK_MOST) / self._each))
-            known, begun = int(self._values[1]), clock.seconds
+            given = max(_FEWEST_LOOKS, int(min(_CHUNK_SHARE * clock.left, _CHUNK_MOST) / self._each))
+            looks, known, begun = np.array([given]), int(self._values[1]), clock.seconds
             core.chains(
                 *self._options, self._first, self._price, self._free, self._plan, self._best, self._values, _KICKED,
-                kicks, self._state,
+                looks, self._state,
             )  # fmt: skip
-            self._each = max(1e-7, (clock.seconds - begun) / kicks)
+            self._each = max(1e-10, (clock.seconds - begun) / (given - int(looks[0])))
             if self._values[1] < known:
                 self._take()
 
