@@ -69,6 +69,8 @@ def warmup(compile: bool = True) -> Warmup:
     compile
         ``False``: never compile; if the cache lacks a kernel, or numba is not installed, numpy stays.
 
+    A file of the cache that cannot be read, or holds no kernel, counts as missing, and gives way to what is compiled.
+
     Raises
     ------
     InputError
@@ -80,16 +82,17 @@ def warmup(compile: bool = True) -> Warmup:
     compiled: list[str] = []
     known, reason = _registered()
     if reason is None:
-        for name, (dispatcher, signature) in known.items():
-            if dispatcher.signatures or _from_cache(dispatcher, signature):
-                loaded.append(name)
-            elif compile:
-                dispatcher.compile(signature)
-                compiled.append(name)
-            else:
-                reason = "the cache lacks kernels for this processor and these versions: run iegopt warmup"
-                break
-        else:
+        with _past_damage():
+            for name, (dispatcher, signature) in known.items():
+                if dispatcher.signatures or _from_cache(dispatcher, signature):
+                    loaded.append(name)
+                elif compile:
+                    dispatcher.compile(signature)
+                    compiled.append(name)
+                else:
+                    reason = "the cache lacks kernels for this processor and these versions: run iegopt warmup"
+                    break
+        if reason is None:
             for dispatcher, _ in known.values():
                 dispatcher.disable_compile()
             if _ready is None:
@@ -254,3 +257,34 @@ def _no_compilation() -> Iterator[None]:
 
     with event.install_listener("numba:compile", Refuse()):
         yield
+
+
+@contextmanager
+def _past_damage() -> Iterator[None]:
+    """Numba takes files of its cache on trust and stops at one that was cut short: count it as missing.
+
+    For every function, since the helpers that kernels call have files of their own. A damaged kernel is written
+    over; a damaged index, which names the kernels of one function, is begun anew.
+    """
+    from numba.core.caching import Cache
+
+    load, save = Cache.load_overload, Cache.save_overload
+
+    def load_sound(cache: Any, *key: Any) -> Any:
+        try:
+            return load(cache, *key)
+        except Exception:  # whatever strange bytes make of pickle
+            return None
+
+    def save_anyway(cache: Any, *entry: Any) -> None:
+        try:
+            save(cache, *entry)
+        except Exception:
+            cache.flush()
+            save(cache, *entry)
+
+    Cache.load_overload, Cache.save_overload = load_sound, save_anyway
+    try:
+        yield
+    finally:
+        Cache.load_overload, Cache.save_overload = load, save
