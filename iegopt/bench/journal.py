@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import gzip
 import json
+from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -81,9 +82,11 @@ class Journal:
     session
         What is recorded about this start: environment, command.
     resume
-        Keep all rows that are there, of a finished or an interrupted run.
+        Keep the rows that are there, of a finished or an interrupted run.
     force
         Start anew. Finished results stay on disk until the new ones take their place.
+    kept
+        Which of the rows that are there ``resume`` keeps.
 
     Raises
     ------
@@ -91,7 +94,16 @@ class Journal:
         Something is there and neither ``resume`` nor ``force`` is set; or another suite's.
     """
 
-    def __init__(self, results: Path, suite: Document, session: Document, *, resume: bool, force: bool) -> None:
+    def __init__(
+        self,
+        results: Path,
+        suite: Document,
+        session: Document,
+        *,
+        resume: bool,
+        force: bool,
+        kept: Callable[[list[Document]], list[Document]] = list,
+    ) -> None:
         self.results = results
         self.path = journal_of(results)
         known: Document = {"format": FORMAT, "suite": suite, "sessions": [], "rows": []}
@@ -106,7 +118,7 @@ class Journal:
             if known["suite"] != suite:
                 raise InputError(f"{results.name}: made from another suite, cannot be resumed with this one")
         self.sessions: list[Document] = [*known["sessions"], session]
-        self.rows: list[Document] = known["rows"]
+        self.rows: list[Document] = kept(known["rows"])
         partial = self.path.with_name(self.path.name + ".new")
         entries: list[Document] = [
             {"format": FORMAT, "suite": suite},

@@ -13,7 +13,7 @@ from iegopt.bench.memory import peak_bytes
 from iegopt.solvers.child import Child
 from iegopt.solvers.result import Params, Result
 
-__all__ = ["EngineProcess", "Outcome", "Point"]
+__all__ = ["EngineProcess", "Outcome", "Point", "by_signal"]
 
 Ints = npt.NDArray[np.int64]
 _WARM_UP = 120.0
@@ -113,4 +113,12 @@ def _failure(kind: str, content: object) -> tuple[str, str]:
     if kind == "error":
         return "error", str(content)
     code = int(str(content))
-    return "crashed", f"its process ended with {f'signal {-code}' if code < 0 else f'code {code}'}"
+    return "crashed", f"{_BY_SIGNAL} {-code}" if code < 0 else f"its process ended with code {code}"
+
+
+_BY_SIGNAL = "its process ended with signal"
+
+
+def by_signal(status: str, reason: str | None) -> bool:
+    """Whether an ``Outcome`` tells of a process that a signal ended: anybody's, the system's for want of memory too."""
+    return status == "crashed" and _BY_SIGNAL in (reason or "")

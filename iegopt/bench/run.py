@@ -9,6 +9,7 @@ from __future__ import annotations
 import pickle
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from iegopt.bench.instances import BenchInstance, expand
 from iegopt.bench.journal import Document, Journal
 from iegopt.bench.lock import RunLock
 from iegopt.bench.patterns import fitting, run_name
-from iegopt.bench.process import EngineProcess, Outcome, Point
+from iegopt.bench.process import EngineProcess, Outcome, Point, by_signal
 from iegopt.bench.rows import failed, row_of
 from iegopt.errors import IegoptError, InputError
 from iegopt.problem.arrays import Problem
@@ -95,7 +96,7 @@ def run_suite(
 ) -> Document:
     """Run what is not done yet and return the finished document: all rows that are there and those of ``patterns``.
 
-    ``resume`` and ``force`` as in ``Journal``.
+    ``resume`` and ``force`` as in ``Journal``; runs that a signal ended are not done.
 
     Raises
     ------
@@ -107,7 +108,9 @@ def run_suite(
     processes: dict[str, EngineProcess] = {}
     with (
         RunLock(results),
-        Journal(results, suite.model_dump(mode="json"), session, resume=resume, force=force) as journal,
+        Journal(
+            results, suite.model_dump(mode="json"), session, resume=resume, force=force, kept=partial(_kept, tasks)
+        ) as journal,
     ):
         done = {_key(row): row for row in journal.rows}
         _check_hints(tasks, done, results)
@@ -131,6 +134,19 @@ def run_suite(
 
 def _key(row: Document) -> tuple[Any, ...]:
     return (row["instance"], row["solver"], row["limit"], row["seed"], row["repetition"])
+
+
+def _kept(tasks: Sequence[Task], rows: list[Document]) -> list[Document]:
+    """All rows but those of tasks that a signal ended, and of those that hence had no plan to start from."""
+    before = {_key(row): row for row in rows}
+    again = set()
+    for task in tasks:
+        row = before.get(task.key)
+        if row is None:
+            continue
+        if by_signal(row["status"], row["reason"]) or (row["status"] == "skipped" and task.hint_key in again):
+            again.add(task.key)
+    return [row for row in rows if _key(row) not in again]
 
 
 def _check_hints(tasks: Sequence[Task], done: dict[tuple[Any, ...], Document], results: Path) -> None:

@@ -37,8 +37,10 @@ def add_commands(commands: Commands) -> None:
     )
     there = run.add_mutually_exclusive_group()
     there.add_argument(
-        "--resume", action="store_true", help="go on with an interrupted run, or add to results what is not done yet"
-    )
+        "--resume", action="store_true",
+        help="go on with an interrupted run, or add to results what is not done yet; runs that a signal ended, such as "
+        "a kill, are done again",
+    )  # fmt: skip
     there.add_argument(
         "--force", action="store_true", help="start anew; what RESULTS.json held is replaced when the run is finished"
     )

@@ -157,6 +157,31 @@ def test_resuming_adds_only_what_is_missing(tmp_path: Path) -> None:
         run(suite(OWN + "Good"), tmp_path, resume=True)
 
 
+def test_resuming_repeats_what_a_signal_ended_and_nothing_else(tmp_path: Path) -> None:
+    """A process that somebody killed while it warmed up counted against its solver for good."""
+    good, hinted = OWN + "Good", {"solver": OWN + "OBJECT", "hint": OWN + "Good"}
+    tested = suite(good, hinted, seeds="0..3")
+    run(tested, tmp_path)
+    document = read_results(tmp_path / "r.json")
+    rows = {(row["instance"][-1], row["solver"]): row for row in document["rows"]}
+    after = f"{OWN}OBJECT+{good}"
+    nothing = {"objective": None, "bound": None, "proof": None, "choice": None, "trajectory": []}
+    for seed, reason in (
+        ("0", "warming up: its process ended with signal 9"),
+        ("1", "its process ended with signal 11"),
+        ("2", "its process ended with code 3"),
+    ):
+        rows[seed, good] |= {**nothing, "status": "crashed", "reason": reason}
+        rows[seed, after] |= {**nothing, "status": "skipped", "reason": f"{good} left no plan to start from"}
+    write_results(tmp_path / "r.json", document)
+    again = run(tested, tmp_path, resume=True, patterns=["s0", "s2", "s3"])
+    kept = [key for key in rows if key not in {("0", good), ("0", after)}]
+    assert again[: len(kept)] == [rows[key] for key in kept]
+    assert [(row["instance"][-1], row["solver"], row["status"]) for row in again[len(kept) :]] == [
+        ("0", good, "optimal"), ("0", after, "optimal")
+    ]  # fmt: skip
+
+
 def test_what_is_there_is_refused_kept_or_replaced_as_asked(tmp_path: Path) -> None:
     tested = suite(OWN + "Good", OWN + "OBJECT", seeds="0..1")
     run(tested, tmp_path)
