@@ -32,6 +32,7 @@ import numpy.typing as npt
 from iegopt.problem.json_reader import JsonReader
 from iegopt.problem.order import find_cycle
 from iegopt.problem.topology import LEVEL_NAMES
+from iegopt.spec.text import surrogate_in
 from iegopt.units import shown
 
 __all__ = ["EXTENSIONS", "FORMAT", "KINDS", "check_instance"]
@@ -66,8 +67,11 @@ def check_instance(document: object, file: str) -> dict[str, Any]:
             read.fail(f"extensions[{i}]", f"unknown extension {shown(name)}. Known: {', '.join(EXTENSIONS)}")
     extra = [name for name in ("budget", "makespan_weight") if name in extensions]
     read.mapping(document, "", _REQUIRED, (*_OPTIONAL, "extensions", *extra))
-    if "name" in document and not isinstance(document["name"], str):
-        read.fail("name", f"{shown(document['name'])}: expected a text")
+    name = document.get("name", "")
+    if not isinstance(name, str):
+        read.fail("name", f"{shown(name)}: expected a text")
+    if problem := surrogate_in(name):
+        read.fail("name", problem)
 
     devices = read.mapping(document["devices"], "devices", ("id", "memory"))
     read.names(devices["id"], "devices.id")

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from iegopt.errors import SpecError
+from iegopt.spec.text import check_unicode, surrogate_in
 from iegopt.units import shown
 
 __all__ = ["MAX_BYTES", "JsonReader", "load_json"]
@@ -63,6 +64,9 @@ class JsonReader:
     def text(self, value: object, where: str) -> str:
         if not isinstance(value, str) or not value or len(value) > 200:
             self.fail(where, f"{shown(value)}: expected a text of 1 to 200 characters")
+        problem = surrogate_in(value)
+        if problem is not None:
+            self.fail(where, problem)
         return value
 
     def flag(self, value: object, where: str) -> bool:
@@ -135,7 +139,7 @@ def load_json(path: Path) -> object:
     Raises
     ------
     SpecError
-        The file is missing, too large, not gzip, not UTF-8, not JSON, or has a key twice.
+        The file is missing, too large, not gzip, not UTF-8, not JSON, has a key twice, or text that is no Unicode.
     """
     name = str(path)
     try:
@@ -155,10 +159,13 @@ def load_json(path: Path) -> object:
         return found
 
     try:
-        return json.loads(raw.decode("utf-8"), object_pairs_hook=once)
+        text = raw.decode("utf-8")
+        document: object = json.loads(text, object_pairs_hook=once)
     except UnicodeDecodeError:
         raise SpecError(name, "", "not UTF-8 text") from None
     except json.JSONDecodeError as error:
         raise SpecError(name, f"line {error.lineno} column {error.colno}", f"not JSON: {error.msg}") from None
     except (RecursionError, ValueError) as error:
         raise SpecError(name, "", f"not JSON: {shown(str(error))}") from None
+    check_unicode(document, text, name, "[{}]")
+    return document

@@ -7,7 +7,7 @@ import re
 from typing import Any
 
 from iegopt.errors import SpecError
-from iegopt.spec.text import MAX_DEPTH, MAX_NODES, line_and_column
+from iegopt.spec.text import MAX_DEPTH, MAX_NODES, check_unicode, line_and_column
 from iegopt.units import shown
 
 __all__ = ["parse_json"]
@@ -25,17 +25,19 @@ def parse_json(text: str, file: str, nodes: int = MAX_NODES) -> Any:
     ------
     SpecError
         With ``line L:C`` as its place where there is one: a syntax error, a key given twice, or a
-        document beyond ``nodes`` or ``MAX_DEPTH``.
+        document beyond ``nodes`` or ``MAX_DEPTH``; with its path: text that is no Unicode.
     """
     _check_bounds(text, file, nodes)
     try:
-        return json.loads(text, object_pairs_hook=_mapping, parse_int=_integer)
+        data = json.loads(text, object_pairs_hook=_mapping, parse_int=_integer)
     except json.JSONDecodeError as error:
         where = line_and_column(text, error.pos)
         raise SpecError(file, where, f"not JSON: {error.msg[0].lower()}{error.msg[1:]}") from None
     except _KeyTwice as error:
         problem = f"key {shown(error.key)} is given twice in one mapping"
         raise SpecError(file, _second_place(text, error.key), problem) from None
+    check_unicode(data, text, file)
+    return data
 
 
 def _check_bounds(text: str, file: str, nodes: int) -> None:

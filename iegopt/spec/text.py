@@ -10,11 +10,15 @@ from __future__ import annotations
 import re
 from os import PathLike, fspath
 from pathlib import Path
+from typing import Any
 
 from iegopt.errors import SpecError
 from iegopt.units import shown
 
-__all__ = ["MAX_BYTES", "MAX_DEPTH", "MAX_NODES", "MAX_SNAPSHOT_NODES", "file_name", "line_and_column", "read_text"]
+__all__ = [
+    "MAX_BYTES", "MAX_DEPTH", "MAX_NODES", "MAX_SNAPSHOT_NODES", "check_unicode", "file_name", "line_and_column",
+    "read_text", "surrogate_in",
+]  # fmt: skip
 
 MAX_BYTES = 16 * 10**6
 MAX_NODES = 300_000
@@ -25,6 +29,10 @@ MAX_DEPTH = 100
 
 # What YAML does not take as it is; JSON has no use for it either.
 _CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\x80-\x84\x86-\x9f\ufffe\uffff]")
+
+_SURROGATE = re.compile("[\ud800-\udfff]")
+# Whole pairs, as json.dumps writes emoji, are passed over where no backslash before them could be of another meaning.
+_ESCAPED = re.compile(r"(?<!\\)\\u[dD][89abAB]..\\u[dD][c-fC-F]|(\\u[dD][89a-fA-F])")
 
 
 def read_text(path: str | PathLike[str]) -> str:
@@ -62,6 +70,45 @@ def file_name(path: str | PathLike[str]) -> str:
 def line_and_column(text: str, position: int) -> str:
     """``line 3:7``, both counted from 1."""
     return f"line {text.count(chr(10), 0, position) + 1}:{position - text.rfind(chr(10), 0, position)}"
+
+
+def surrogate_in(text: str) -> str | None:
+    """What is wrong with a text that holds half of a surrogate pair, which no file and no terminal takes."""
+    found = None if text.isascii() else _SURROGATE.search(text)
+    return found and f"{shown(text)}: a lone surrogate at {found.start()}: expected text in Unicode"
+
+
+def check_unicode(data: Any, source: str, file: str, entry: str = ".{}") -> None:
+    """Look for lone surrogates in what JSON text became: its escapes (``"\\ud800"``) alone can bring them.
+
+    Parameters
+    ----------
+    source
+        The JSON text.
+    entry
+        How a place in a list is written in a path.
+
+    Raises
+    ------
+    SpecError
+        For the first key or value that holds one, with its path.
+    """
+    if not any(escape.group(1) for escape in _ESCAPED.finditer(source)):
+        return
+    found: list[tuple[Any, tuple[Any, ...]]] = [(data, ())]  # with its path from its end: (last part, (part before, …))
+    while found:
+        value, path = found.pop()
+        if isinstance(value, dict):
+            inner = [(key, (f".{shown(key)}", path)) for key in value if not key.isascii()]
+            found += reversed([*inner, *((each, (f".{shown(key)}", path)) for key, each in value.items())])
+        elif isinstance(value, list):
+            found += reversed([(each, (entry.format(i), path)) for i, each in enumerate(value)])
+        elif isinstance(value, str) and (problem := surrogate_in(value)):
+            parts = []
+            while path:
+                part, path = path
+                parts.append(part)
+            raise SpecError(file, "".join(reversed(parts)).removeprefix("."), problem)
 
 
 def _decode(data: bytes, file: str) -> str:
