@@ -47,7 +47,8 @@ def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Start:
 
     def begin() -> ModuleType:
         spec = importlib.util.spec_from_file_location("toy_kernels", path)
-        assert spec is not None and spec.loader is not None
+        assert spec is not None
+        assert spec.loader is not None
         module = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(module)
         known = {name: (getattr(module, name), NUMBER) for name in ("kernel", "other")}
@@ -77,7 +78,9 @@ def test_what_cannot_be_loaded_is_compiled_anew(start: Start, ending: str, damag
 
     start()
     checked = compiled.warmup(compile=False)
-    assert checked.core == "numpy" and checked.reason is not None and "run iegopt warmup" in checked.reason
+    assert checked.core == "numpy"
+    assert checked.reason is not None
+    assert "run iegopt warmup" in checked.reason
     assert compiled.kernels() is None
     assert [path.read_bytes() for path in damaged] == left
 

@@ -98,6 +98,24 @@ def test_optimistic_costs_count_the_best_option_of_all_that_follows() -> None:
     assert (behind[6] / SECOND).tolist() == [21, 7, 16]
 
 
+def test_links_that_no_byte_takes_may_be_as_slow_as_numbers_go() -> None:
+    """Seconds per byte of 10³⁰⁰ in ticks were infinite, and the ranks of stages that send nothing no numbers."""
+    problem = published_example()
+    pairs = np.full((3, 3), 1.7e308)
+    nothing = replace(problem.edges, bytes=np.zeros(problem.E))
+    price = Pricer(replace(problem, edges=nothing, topology=separate_sites(3, pair_seconds_per_byte=pairs)))
+    assert optimistic_costs(price)[8].tolist() == [7 * SECOND] * 3
+    assert mean_ranks(price).up[8] == pytest.approx((50 / 3 + 44 / 3) * SECOND)
+
+
+def test_links_of_a_problem_without_edges_may_be_as_slow_as_numbers_go() -> None:
+    problem = task_graph("apart", [0] * 3, [[], [], []], 3)
+    topology = replace(separate_sites(3), pair_latency=np.full((3, 3), 1.7e308), pair_seconds_per_byte=np.ones((3, 3)))
+    price = Pricer(replace(problem, topology=topology))
+    assert [costs.tolist() for costs in optimistic_costs(price)] == [[0.0] * 3] * 3
+    assert mean_ranks(price).down == (0.0, 0.0, 0.0)
+
+
 def test_auto_beats_the_list_schedules_of_the_paper() -> None:
     result = solve(published_example(), "auto", Params(time_limit=5.0))
     assert (result.status, result.objective) == (Status.OPTIMAL, 73 * SECOND)

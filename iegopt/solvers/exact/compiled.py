@@ -273,13 +273,13 @@ def _past_damage() -> Iterator[None]:
     def load_sound(cache: Any, *key: Any) -> Any:
         try:
             return load(cache, *key)
-        except Exception:  # whatever strange bytes make of pickle
+        except Exception:  # noqa: BLE001  # whatever strange bytes make of pickle
             return None
 
     def save_anyway(cache: Any, *entry: Any) -> None:
         try:
             save(cache, *entry)
-        except Exception:
+        except Exception:  # noqa: BLE001  # as above, of the index
             cache.flush()
             save(cache, *entry)
 

@@ -56,29 +56,33 @@ def mean_ranks(price: Pricer) -> MeanRanks:
 def optimistic_costs(price: Pricer) -> Sequence[Floats]:
     """Per stage (allowed options,) ticks from the end of the stage to the end of all; O(E · options²)."""
     problem, dispatcher, site = price.problem, price.dispatcher, price.problem.options.site
+    found = [np.zeros(len(own)) for own in price.own]
+    if not problem.E:
+        return found
     links = [price.transfers.links(s) for s in range(problem.topology.S)]
     latency, rate = np.array([one for one, _ in links]), np.array([one for _, one in links])
     np.fill_diagonal(latency, 0.0)
     np.fill_diagonal(rate, 0.0)
-    latency *= TICKS_PER_SECOND
-    rate *= TICKS_PER_SECOND
-    found = [np.zeros(len(own)) for own in price.own]
     for v in reversed(dispatcher.order):
         for e, w in dispatcher.outgoing[v]:
             pairs = np.ix_(site[price.own[v]], site[price.own[w]])
-            moved = latency[pairs] + float(problem.edges.bytes[e]) * rate[pairs]
+            # In ticks at the end: a transfer in ticks is bounded, the time for one byte is not where nothing is sent.
+            moved = (latency[pairs] + float(problem.edges.bytes[e]) * rate[pairs]) * TICKS_PER_SECOND
             behind = (moved + (problem.options.time[price.own[w]] + found[w])).min(axis=1)
             np.maximum(found[v], behind, out=found[v])
     return found
 
 
 def _mean_link(price: Pricer) -> tuple[float, float]:
+    """Seconds, and seconds per byte, of the mean link; 0 where no edge takes any, since then nothing bounds them."""
     S = price.problem.topology.S
+    if not price.problem.E:
+        return 0.0, 0.0
     sampled = np.unique(np.linspace(0, S - 1, min(S, _SAMPLED)).astype(np.int64)).tolist()
+    pairs = max(1, S - 1) * len(sampled)
     latency = rate = 0.0
     for s in sampled:
-        latencies, rates = price.transfers.links(s)
+        latencies, rates = (each / pairs for each in price.transfers.links(s))  # before the sum, which has no bound
         latency += float(latencies.sum() - latencies[s])
         rate += float(rates.sum() - rates[s])
-    pairs = max(1, S - 1) * len(sampled)
-    return latency / pairs, rate / pairs
+    return latency, rate
