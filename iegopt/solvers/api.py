@@ -71,7 +71,8 @@ def solve(
     Raises
     ------
     InputError
-        No solver of that name, no problem, or a hint that does not fit the problem.
+        No solver of that name, no problem, a hint that does not fit the problem, or an ``on_improvement`` that cannot
+        be called.
     UnsupportedProblem
         The solver cannot state the problem.
     InternalError
@@ -86,6 +87,8 @@ def solve(
         raise InputError(f"problem: {a_kind(type(problem))}, expected an iegopt.problem.arrays.Problem")
     if params is not None and not isinstance(params, Params):
         raise InputError(f"params: {a_kind(type(params))}, expected iegopt.Params")
+    if not (on_improvement is None or callable(on_improvement)):
+        raise InputError(f"on_improvement: {a_kind(type(on_improvement))}, expected a function of an improvement, or None")
     hint = _as_choice(hint)
     chosen = SOLVERS[solver]
     reason = chosen.supports(problem)

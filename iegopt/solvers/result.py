@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from iegopt.errors import InputError
 from iegopt.solvers.multipliers import Multipliers
+from iegopt.units import a_kind
 
 __all__ = ["MOST_SECONDS", "OPTIMALITY_GAP", "Params", "Report", "Result", "Status", "relative_gap", "unheard"]
 
@@ -59,7 +60,7 @@ class Params:
     ------
     InputError
         A time limit below 0 or not a number; ``threads`` or ``seed`` not a whole number from 1, or 0, to 2³¹ − 1,
-        which is what every engine takes.
+        which is what every engine takes; a ``log`` or ``report`` that cannot be called, ``multipliers`` that are none.
     """
 
     time_limit: float | None = None
@@ -81,6 +82,12 @@ class Params:
             if not whole or not least <= value <= _LARGEST:
                 raise InputError(f"{name} {value!r}: expected a whole number from {least} to {_LARGEST}")
             object.__setattr__(self, name, int(value))
+        if not (self.log is None or callable(self.log)):
+            raise InputError(f"log: {a_kind(type(self.log))}, expected a function of a line, or None")
+        if not callable(self.report):
+            raise InputError(f"report: {a_kind(type(self.report))}, expected a function of a plan, a bound and its proof")
+        if not (self.multipliers is None or isinstance(self.multipliers, Multipliers)):
+            raise InputError(f"multipliers: {a_kind(type(self.multipliers))}, expected those of a result, or None")
 
 
 @dataclass(frozen=True, eq=False)

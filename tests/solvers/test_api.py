@@ -162,6 +162,15 @@ def test_params_are_no_mapping(problem: Problem) -> None:
         api.solve(problem, params={"time_limit": 1})  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("name", ["log", "report", "multipliers"])
+@pytest.mark.parametrize("given", [5, "path.log", [print]])
+def test_what_cannot_be_called_is_refused_at_once(problem: Problem, name: str, given: Any) -> None:
+    with pytest.raises(InputError, match=rf"^{name}: an? (int|str|list), expected"):
+        Params(**{name: given})
+    with pytest.raises(InputError, match=r"^on_improvement: an? (int|str|list), expected a function"):
+        api.solve(problem, on_improvement=given)
+
+
 def test_an_infeasible_hint_is_left_out_and_the_note_says_so(problem: Problem, truth: Result) -> None:
     assert truth.choice is not None
     tight = replace(problem, capacity=problem.capacity * 0)
