@@ -17,8 +17,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from iegopt.errors import InputError
 from iegopt.problem.topology import Topology
-from iegopt.problem.typed import Unpickled, hold, hold_ints
+from iegopt.problem.typed import Unpickled, check_shape, hold, hold_ints, nothing_in
 
 __all__ = ["NO_LIMIT", "TICKS_PER_SECOND", "Affinity", "Edges", "Options", "Problem"]
 
@@ -61,9 +62,11 @@ class Options(Unpickled):
     kv_share: Ints | None = None
 
     def __post_init__(self) -> None:
-        hold(
-            self, np.int64, "ptr", "site", "variant", "cost", "time", "share", "weight_key", "weight_share", "kv_share"
-        )
+        each = "site", "variant", "cost", "time", "share", "weight_key", "weight_share", "kv_share"
+        hold(self, np.int64, "ptr", *each)
+        if self.ptr.ndim != 1 or not len(self.ptr):
+            raise InputError(f"Options.ptr: shape {self.ptr.shape}, expected one for every stage, and one")
+        check_shape(self, (int(self.ptr[-1]),), "option up to ptr[-1]", *each)
 
     def of(self, stage: int) -> slice:
         """The options of one stage, as a slice into the option arrays."""
@@ -108,6 +111,13 @@ class Edges(Unpickled):
         hold(self, np.int64, "source", "target")
         hold(self, np.float64, "bytes", "weight", "chunk", "hidden")
         hold(self, np.bool_, "hands_on")
+        count = self.source.size
+        check_shape(self, (count,), "edge", "source", "target", "bytes", "weight", "chunk", "hands_on")
+        if len(self.hidden) != count or len(self.kind) not in (0, count):
+            raise InputError(
+                f"Edges.hidden, Edges.kind: {len(self.hidden)} and {len(self.kind)} entries, "
+                f"expected {count}, one for every edge, or no kind"
+            )
 
     def is_data(self, edge: int) -> bool:
         return not self.kind or self.kind[edge] != "control"
@@ -188,6 +198,19 @@ class Problem(Unpickled):
     def __post_init__(self) -> None:
         hold(self, np.int64, "capacity", "sla", "finish_by", "order")
         hold_ints(self, "memory_scale", "deadline", "budget", "budget_stages")
+        check_shape(self.options, (self.V + 1,), "stage, and one", "ptr")
+        check_shape(self, (self.topology.D,), "device", "capacity")
+        check_shape(self, (self.V,), "stage", "sla", "finish_by", "order")
+        if not nothing_in(self.edges.hidden):
+            self._check_hidden()
+
+    def _check_hidden(self) -> None:
+        count = np.diff(self.options.ptr)[self.edges.source].tolist()
+        for e, hidden in enumerate(self.edges.hidden):
+            if hidden is not None and hidden.shape != (count[e],):
+                raise InputError(
+                    f"Edges.hidden[{e}]: shape {hidden.shape}, expected ({count[e]},), one for every option of its source"
+                )
 
     @property
     def timed(self) -> bool:

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from iegopt.errors import InputError
-from iegopt.problem.typed import Unpickled, hold
+from iegopt.problem.typed import Unpickled, check_shape, hold
 
 __all__ = ["LEVEL_NAMES", "WAN", "Topology"]
 
@@ -68,6 +68,16 @@ class Topology(Unpickled):
                 f"got {self.group.shape}, {len(self.latency)} latencies, {len(self.seconds_per_byte)} rates "
                 "(sites under nothing common are one level of a group each)"
             )
+        check_shape(self, (self.S + 1,), "site, and one", "device_ptr")
+        check_shape(self, (int(self.device_ptr[-1]),), "device of a site up to device_ptr[-1]", "device_index")
+        check_shape(self, (self.S, self.S), "pair of sites", "pair_latency", "pair_seconds_per_byte")
+        last = [*self.group.max(axis=1, initial=-1).tolist(), 0]
+        for level, (latency, rate) in enumerate(zip(self.latency, self.seconds_per_byte, strict=True)):
+            if latency.ndim != 1 or rate.shape != latency.shape or len(latency) <= last[level]:
+                raise InputError(
+                    f"Topology.latency[{level}], Topology.seconds_per_byte[{level}]: shapes {latency.shape} and "
+                    f"{rate.shape}, expected one for every group, to {last[level]}"
+                )
 
     @property
     def S(self) -> int:

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from iegopt.errors import InputError
 
-__all__ = ["Unpickled", "hold", "hold_ints", "whole"]
+__all__ = ["Unpickled", "check_shape", "hold", "hold_ints", "nothing_in", "whole"]
 
 
 class Unpickled:
@@ -41,11 +41,36 @@ def hold(owner: object, dtype: npt.DTypeLike, *names: str) -> None:
             continue
         where = f"{type(owner).__name__}.{name}"
         if isinstance(given, tuple):
+            if nothing_in(given):
+                continue
             held: Any = tuple(None if each is None else whole(each, dtype, where) for each in given)
         else:
             held = whole(given, dtype, where)
         if held is not given:
             object.__setattr__(owner, name, held)
+
+
+def nothing_in(values: tuple[object, ...]) -> bool:
+    """Whether a tuple holds nothing but ``None``, at a glance: those of many edges do."""
+    return set(map(type, values)) <= _NOTHING
+
+
+_NOTHING = {type(None)}
+
+
+def check_shape(owner: object, shape: tuple[int, ...], of: str, *names: str) -> None:
+    """Refuse arrays of a dataclass that are of another shape, ``of`` saying what they count; ``None`` will do.
+
+    Raises
+    ------
+    InputError
+        For the first one.
+    """
+    for name in names:
+        array = getattr(owner, name)
+        if array is not None and array.shape != shape:
+            where = f"{type(owner).__name__}.{name}"
+            raise InputError(f"{where}: shape {array.shape}, expected {shape}, one for every {of}")
 
 
 def hold_ints(owner: object, *names: str) -> None:
@@ -69,7 +94,12 @@ def hold_ints(owner: object, *names: str) -> None:
 
 def whole(values: npt.ArrayLike, dtype: npt.DTypeLike, where: str) -> npt.NDArray[Any]:
     """An array of a type, contiguous and writable: compiled loops take no other."""
-    array = np.asarray(values)
+    if type(values) is np.ndarray and values.dtype == dtype and values.flags.carray:
+        return values
+    try:
+        array = np.asarray(values)
+    except ValueError:  # rows of different lengths
+        raise InputError(f"{where}: {np.dtype(dtype)} expected, not lists of different lengths") from None
     if not np.can_cast(array.dtype, dtype, "same_kind") and array.size:
         raise InputError(f"{where}: {np.dtype(dtype)} expected, not {array.dtype}")
     return np.require(array, dtype, ["C", "W"])

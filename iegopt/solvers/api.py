@@ -88,7 +88,9 @@ def solve(
     if params is not None and not isinstance(params, Params):
         raise InputError(f"params: {a_kind(type(params))}, expected iegopt.Params")
     if not (on_improvement is None or callable(on_improvement)):
-        raise InputError(f"on_improvement: {a_kind(type(on_improvement))}, expected a function of an improvement, or None")
+        raise InputError(
+            f"on_improvement: {a_kind(type(on_improvement))}, expected a function of an improvement, or None"
+        )
     hint = _as_choice(hint)
     chosen = SOLVERS[solver]
     reason = chosen.supports(problem)

@@ -85,7 +85,9 @@ class Params:
         if not (self.log is None or callable(self.log)):
             raise InputError(f"log: {a_kind(type(self.log))}, expected a function of a line, or None")
         if not callable(self.report):
-            raise InputError(f"report: {a_kind(type(self.report))}, expected a function of a plan, a bound and its proof")
+            raise InputError(
+                f"report: {a_kind(type(self.report))}, expected a function of a plan, a bound and its proof"
+            )
         if not (self.multipliers is None or isinstance(self.multipliers, Multipliers)):
             raise InputError(f"multipliers: {a_kind(type(self.multipliers))}, expected those of a result, or None")
 

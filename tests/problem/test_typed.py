@@ -126,3 +126,63 @@ def test_a_problem_out_of_a_pickle_whose_arrays_are_shared_is_solved_the_same(ga
     params = Params(time_limit=20.0)
     expected, found = (solve(each, "prices", params) for each in (problem, other))
     assert (found.status, found.objective, found.bound) == (expected.status, expected.objective, expected.bound)
+
+
+def arrays() -> list[tuple[Any, str]]:
+    """Every array of a problem but ``ptr``, by the part that holds it."""
+    problem = generate("joins", 8, 32, "part_full", 1)
+    options = dataclasses.replace(problem.options, kv_share=problem.options.share)
+    edges = dataclasses.replace(problem.edges, hands_on=np.zeros(problem.E, dtype=np.bool_))
+    pairs = np.ones((32, 32))
+    topology = dataclasses.replace(problem.topology, pair_latency=pairs, pair_seconds_per_byte=pairs)
+    return [
+        (part, field.name)
+        for part in (options, edges, topology, problem)
+        for field in dataclasses.fields(part)
+        if isinstance(getattr(part, field.name), np.ndarray) and field.name != "ptr"
+    ]
+
+
+@pytest.mark.parametrize(("part", "name"), arrays(), ids=lambda each: each if isinstance(each, str) else "")
+@pytest.mark.parametrize(
+    "how", [lambda a: a[:-1], lambda a: np.concatenate([a, a[-1:]]), lambda a: a[None], lambda a: a[:0]],
+    ids=["one less", "one more", "of a dimension more", "none"],
+)  # fmt: skip
+def test_arrays_of_another_shape_are_refused_where_they_are_given(
+    part: Any, name: str, how: Callable[[Array], Array]
+) -> None:
+    with pytest.raises(InputError, match=rf"^{type(part).__name__}\.\w+: (shape .*, )?expected") as caught:
+        dataclasses.replace(part, **{name: how(getattr(part, name))})
+    if name != "source":  # by which the others are counted
+        assert str(caught.value).startswith(f"{type(part).__name__}.{name}: ")
+
+
+def test_parts_of_different_sizes_make_no_problem() -> None:
+    problem, other = generate("joins", 8, 32, "part_full", 1), generate("joins", 9, 32, "part_full", 1)
+    with pytest.raises(InputError, match=r"Options\.ptr: shape \(10,\), expected \(9,\), one for every stage, and one"):
+        dataclasses.replace(problem, options=other.options)
+    for ptr in (problem.options.ptr[:-1], problem.options.ptr[None], problem.options.ptr[:0]):
+        with pytest.raises(InputError, match=r"Options\..* shape .* expected .*ptr\[-1\]|Options\.ptr: shape"):
+            dataclasses.replace(problem.options, ptr=ptr)
+    with pytest.raises(InputError, match=rf"Edges\.hidden, Edges\.kind: {problem.E - 1} and .* expected {problem.E},"):
+        dataclasses.replace(problem.edges, hidden=problem.edges.hidden[1:])
+    hidden = dataclasses.replace(problem.edges, hidden=(*problem.edges.hidden[1:], np.zeros(3)))
+    with pytest.raises(InputError, match=rf"Edges\.hidden\[{problem.E - 1}\]: shape \(3,\), expected \(32,\), one for"):
+        dataclasses.replace(problem, edges=hidden)
+
+
+def test_links_are_given_for_every_group() -> None:
+    topology = generate("joins", 8, 32, "part_full", 1).topology
+    for name in ("latency", "seconds_per_byte"):
+        given = getattr(topology, name)
+        for level in range(len(given)):
+            for wrong in (given[level][:-1], given[level][None]):
+                links = {name: (*given[:level], wrong, *given[level + 1 :])}
+                with pytest.raises(InputError, match=rf"Topology\.seconds_per_byte\[{level}\]: shapes .* every group"):
+                    dataclasses.replace(topology, **links)
+
+
+def test_lists_of_different_lengths_are_no_array() -> None:
+    options = generate("chain", 3, 8).options
+    with pytest.raises(InputError, match=r"Options\.cost: int64 expected, not lists of different lengths"):
+        dataclasses.replace(options, cost=[[1], [2, 3]])
