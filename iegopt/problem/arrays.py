@@ -208,9 +208,8 @@ class Problem(Unpickled):
         count = np.diff(self.options.ptr)[self.edges.source].tolist()
         for e, hidden in enumerate(self.edges.hidden):
             if hidden is not None and hidden.shape != (count[e],):
-                raise InputError(
-                    f"Edges.hidden[{e}]: shape {hidden.shape}, expected ({count[e]},), one for every option of its source"
-                )
+                expected = f"expected ({count[e]},), one for every option of the edge's source"
+                raise InputError(f"Edges.hidden[{e}]: shape {hidden.shape}, {expected}")
 
     @property
     def timed(self) -> bool:

@@ -165,7 +165,7 @@ def test_resuming_repeats_what_a_signal_ended_and_nothing_else(tmp_path: Path) -
     document = read_results(tmp_path / "r.json")
     rows = {(row["instance"][-1], row["solver"]): row for row in document["rows"]}
     after = f"{OWN}OBJECT+{good}"
-    nothing = {"objective": None, "bound": None, "proof": None, "choice": None, "trajectory": []}
+    nothing: dict[str, Any] = {"objective": None, "bound": None, "proof": None, "choice": None, "trajectory": []}
     for seed, reason in (
         ("0", "warming up: its process ended with signal 9"),
         ("1", "its process ended with signal 11"),

@@ -177,7 +177,7 @@ def test_links_are_given_for_every_group() -> None:
         given = getattr(topology, name)
         for level in range(len(given)):
             for wrong in (given[level][:-1], given[level][None]):
-                links = {name: (*given[:level], wrong, *given[level + 1 :])}
+                links: Any = {name: (*given[:level], wrong, *given[level + 1 :])}
                 with pytest.raises(InputError, match=rf"Topology\.seconds_per_byte\[{level}\]: shapes .* every group"):
                     dataclasses.replace(topology, **links)
 
@@ -185,4 +185,4 @@ def test_links_are_given_for_every_group() -> None:
 def test_lists_of_different_lengths_are_no_array() -> None:
     options = generate("chain", 3, 8).options
     with pytest.raises(InputError, match=r"Options\.cost: int64 expected, not lists of different lengths"):
-        dataclasses.replace(options, cost=[[1], [2, 3]])
+        dataclasses.replace(options, cost=[[1], [2, 3]])  # type: ignore[arg-type]
