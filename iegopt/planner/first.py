@@ -13,11 +13,11 @@ from iegopt.planner.first_told import told
 from iegopt.planner.promising import Promising
 from iegopt.plans import Plan
 from iegopt.problem.cluster import CompiledCluster
-from iegopt.problem.compile import can_focus, degrees_of
+from iegopt.problem.compile import degrees_of
 from iegopt.problem.sites import SiteTable
 from iegopt.solvers.clock import Clock
 from iegopt.spec.graph import GraphSpec
-from iegopt.spec.request import MemoryAccounting, Objective, RequestSpec
+from iegopt.spec.request import RequestSpec
 
 __all__ = ["FirstPlans"]
 
@@ -38,10 +38,10 @@ class FirstPlans:
     def plan(self, cluster: CompiledCluster, graph: GraphSpec, request: RequestSpec, clock: Clock) -> Plan | None:
         """A plan that keeps SLAs and memory; limits of the whole request are for the verifier to see to.
 
-        ``None`` where a stage fits nowhere, the clock ends first, or the request asks for what best fit does not do:
-        affinities, a preferred device, memory or times that depend on when stages run.
+        Memory that is counted at its peak is counted as a sum, which is no less. ``None`` where a stage fits nowhere,
+        the clock ends first, or a stage is bound to a device.
         """
-        if not _supports(graph, request) or not can_focus(graph, request, cluster):
+        if graph.figures().bound:
             return None
         sites = self._over(cluster, _degrees(graph, cluster))
         if sites is None or clock.left <= 0.0:
@@ -77,11 +77,6 @@ class FirstPlans:
         rates = known[0] if known else KindRates(table.kinds, cluster.parallel_efficiency)
         rates.prepare()
         return Promising.of(cluster, table, rates)
-
-
-def _supports(graph: GraphSpec, request: RequestSpec) -> bool:
-    timed = request.no_overlap or request.memory_accounting is MemoryAccounting.PEAK
-    return not graph.affinity and not timed and request.objective is Objective.SUM
 
 
 def _degrees(graph: GraphSpec, cluster: CompiledCluster) -> set[int]:

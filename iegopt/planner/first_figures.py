@@ -16,18 +16,20 @@ import numpy.typing as npt
 
 from iegopt.cost.transfer import exposed_seconds
 from iegopt.cost.weights import CostWeights
-from iegopt.planner.promising import Facts, Promising
-from iegopt.problem.compile import degrees_of, precisions_of
-from iegopt.problem.compile_edges import buffers, wire_bytes
+from iegopt.planner.first_facts import Facts, facts_of
+from iegopt.planner.promising import Promising
+from iegopt.problem.arrays import TICKS_PER_SECOND, Affinity
+from iegopt.problem.compile import affinities_of
+from iegopt.problem.preference import preference_for
 from iegopt.problem.stage_options import Block
+from iegopt.problem.tiers import Preferred
 from iegopt.solvers.clock import Clock
 from iegopt.solvers.exact.compiled import kernels
-from iegopt.solvers.search.best_fit import best_fit, neighbours, offers
-from iegopt.spec.figures import AMOUNTS, PlainFigures, is_plain, plain_figures
+from iegopt.solvers.search.best_fit import Rules, best_fit, neighbours, offers, tied_first
+from iegopt.spec.figures import AMOUNTS, PlainFigures
 from iegopt.spec.graph import GraphSpec
 from iegopt.spec.policy import KvTransferConfig
 from iegopt.spec.request import RequestSpec
-from iegopt.spec.stage import StageSpec
 
 __all__ = ["Figured", "figured"]
 
@@ -48,6 +50,10 @@ class Figured(NamedTuple):
         Bytes on the wire of every edge, seconds of its transfer, and those that no producer hides.
     blocks
         (stage, kind of site) -> what a stage with a model is there.
+    tier
+        The fallback tier that has to be open, ``None`` without a preference.
+    penalties
+        Seconds for affinities that would be kept where possible.
     """
 
     place: list[int]
@@ -62,6 +68,8 @@ class Figured(NamedTuple):
     raw: list[float]
     exposed: list[float]
     blocks: Mapping[tuple[int, int], Block]
+    tier: str | None
+    penalties: float
 
 
 def figured(
@@ -69,15 +77,26 @@ def figured(
 ) -> Figured | None:
     """``None`` where a stage fits nowhere, or the clock ends first."""
     plain, kv = graph.figures().plain, request.kv_transfer_config or sites.cluster.spec.kv_transfer_config
-    if kernels() is not None and plain is not None and kv is None:
-        return _compiled(sites, graph, plain, weights)
-    facts = _facts(sites, graph, request)
+    preference = preference_for(request, sites.cluster)
+    simple = not graph.affinity and not request.no_overlap and weights.makespan == 0.0
+    if kernels() is not None and plain is not None and kv is None and simple:
+        return _compiled(sites, graph, plain, weights, preference)
+    facts = facts_of(sites, graph, request, preference)
+    if facts is None or clock.left <= 0.0:
+        return None
     load = sites.cluster.state.site_load(sites.table.topology)
-    place = _placed(sites, load, graph, facts, weights, clock)
-    return None if place is None else _of_place(sites, load, graph, facts, np.array(place), kv)
+    affinities = affinities_of(graph) if graph.affinity else ()
+    place = _placed(sites, load, graph, facts, weights, affinities, clock)
+    if place is None:
+        return None
+    found = _of_place(sites, load, graph, facts, np.array(place), kv, in_turn=request.no_overlap)
+    missed = sum(rule.penalty for rule in affinities if not rule.required and not _holds(sites, rule, place))
+    return found._replace(penalties=missed / TICKS_PER_SECOND)
 
 
-def _compiled(sites: Promising, graph: GraphSpec, plain: PlainFigures, weights: CostWeights) -> Figured | None:
+def _compiled(
+    sites: Promising, graph: GraphSpec, plain: PlainFigures, weights: CostWeights, preference: Preferred | None
+) -> Figured | None:
     core, state, ends, V = kernels(), sites.cluster.state, graph.ends(), len(plain.shape)
     assert core is not None
     number, rates = sites.rates.known(plain)
@@ -95,68 +114,57 @@ def _compiled(sites: Promising, graph: GraphSpec, plain: PlainFigures, weights: 
     t0, time, start, term, held, share, money = figures.tolist()
     moved = raw.tolist()
     terms = [int(each) for each in term]
-    return Figured(place.tolist(), t0, time, start, terms, held, share, money, sizes, moved, moved, {})
-
-
-def _facts(sites: Promising, graph: GraphSpec, request: RequestSpec) -> Facts:
-    """Seconds and bytes of every stage on every kind of site."""
-    stages, kinds = graph.stages, len(sites.table.kinds)
-    figures = graph.figures().plain
-    blocks: dict[tuple[int, int], Block] = {}
-    if figures is not None:
-        rows = sites.rates.rows(figures)
-        seconds, terms, held = rows.seconds, rows.terms, np.repeat(rows.held[:, None], kinds, axis=1)
-    else:
-        plain = [v for v, stage in enumerate(stages) if is_plain(stage)]
-        rows = sites.rates.rows(plain_figures([stages[v] for v in plain]))
-        seconds, terms = np.full((len(stages), kinds), math.inf), np.zeros((len(stages), 4, kinds))
-        held = np.zeros((len(stages), kinds))
-        seconds[plain], terms[plain], held[plain] = rows.seconds, rows.terms, rows.held[:, None]
-        for v in sorted(set(range(len(stages))) - set(plain)):
-            for kind, block in _quickest(sites, stages[v], request).items():
-                blocks[v, kind] = block
-                seconds[v, kind] = block.cost.t0 + block.load_time
-                held[v, kind] = math.ceil(block.cost.memory_bytes + block.cost.kv_bytes) + math.ceil(block.weight_bytes)
-    ends = graph.ends()
-    kv = request.kv_transfer_config or sites.cluster.spec.kv_transfer_config
-    if kv is None:
-        sizes = [float(edge.bytes) for edge in graph.edges]
-    else:
-        sizes = [wire_bytes(edge, stages[u], kv) for edge, (u, _) in zip(graph.edges, ends, strict=True)]
-        held += np.array(buffers(graph, sizes, kv))[:, None]
-    return Facts(seconds, terms, held, blocks, ends, sizes)
-
-
-def _quickest(sites: Promising, stage: StageSpec, request: RequestSpec) -> dict[int, Block]:
-    """Per kind the block of a stage with a model that takes least time there."""
-    degrees, precisions = degrees_of(stage, sites.cluster), precisions_of(stage, request, None)
-    found = sites.cluster.blocks(stage, precisions, sites.table, degrees)
-    best: dict[int, Block] = {}
-    for kind, block in zip(found.kinds, found.blocks, strict=True):
-        if kind not in best or block.cost.t0 + block.load_time < best[kind].cost.t0 + best[kind].load_time:
-            best[kind] = block
-    return best
+    tier = None if preference is None else preference.names[0]
+    return Figured(place.tolist(), t0, time, start, terms, held, share, money, sizes, moved, moved, {}, tier, 0.0)
 
 
 def _placed(
-    sites: Promising, load: Floats, graph: GraphSpec, facts: Facts, weights: CostWeights, clock: Clock
-) -> list[int] | None:
-    """The place of every stage: in the order of the graph, else the largest first."""
-    each = np.ceil(facts.held / sites.degree).astype(np.int64)
-    board = sites.board(load, weights.alpha + weights.beta * load + weights.gamma * sites.worth)
+    sites: Promising, load: Floats, graph: GraphSpec, facts: Facts, weights: CostWeights,
+    affinities: Sequence[Affinity], clock: Clock,
+) -> list[int] | None:  # fmt: skip
+    """The place of every stage: in the order of the graph, else those first that have to be apart or together, else the
+    largest. On a critical path the time of every stage and transfer counts as if it lay there.
+    """
+    own, shared = facts.held.copy(), {}
+    for (v, k), (name, size) in facts.weights.items():
+        own[v, k] -= size
+        shared[v, k] = name, -(-size // int(sites.degree[k]))
+    each = np.ceil(own / sites.degree).astype(np.int64)
+    alpha, move = weights.alpha + weights.beta * load, weights.lambda_ + weights.makespan
+    board = sites.board(load, alpha + weights.makespan * load + weights.gamma * sites.worth)
     offered = offers(board, facts.seconds, each)
-    slas, order = graph.figures().slas, graph.topological_order()
-    edges = neighbours(len(slas), facts.ends, facts.sizes, weights.lambda_)
-    place = best_fit(board, offered, slas, edges, sites.free(), order, clock)
-    if place is not None or clock.left <= 0.0:
-        return place
-    least = np.where(np.isfinite(facts.seconds), each, math.inf).min(axis=1)
-    return best_fit(board, offered, slas, edges, sites.free(), np.argsort(-least, kind="stable").tolist(), clock)
+    order = graph.topological_order()
+    edges, rules = neighbours(len(facts.slas), facts.ends, facts.sizes, move), _rules(sites, affinities, len(each))
+
+    def fitted(order: Sequence[int]) -> list[int] | None:
+        return best_fit(board, offered, facts.slas, edges, sites.free(), order, clock, shared or None, rules)
+
+    place = fitted(order)
+    if place is None and rules is not None and clock.left > 0.0:
+        place = fitted(tied_first(affinities, order))
+    if place is None and clock.left > 0.0:
+        least = np.where(np.isfinite(facts.seconds), facts.held / sites.degree, math.inf).min(axis=1)
+        place = fitted(np.argsort(-least, kind="stable").tolist())
+    return place
+
+
+def _rules(sites: Promising, affinities: Sequence[Affinity], count: int) -> Rules | None:
+    """Required affinities by stage; ``None`` where there are none."""
+    required = [rule for rule in affinities if rule.required]
+    if not required:
+        return None
+    found: list[list[tuple[tuple[int, ...], Sequence[int], bool]]] = [[] for _ in range(count)]
+    for rule in required:
+        label = sites.cells(rule.level)
+        for v in rule.stages:
+            found[v].append((rule.stages, label, rule.apart))
+    return found
 
 
 def _of_place(
-    sites: Promising, load: Floats, graph: GraphSpec, facts: Facts, at: Ints, kv: KvTransferConfig | None
-) -> Figured:
+    sites: Promising, load: Floats, graph: GraphSpec, facts: Facts, at: Ints, kv: KvTransferConfig | None,
+    *, in_turn: bool,
+) -> Figured:  # fmt: skip
     every, kinds = np.arange(len(at)), sites.kind[at]
     t0, held, room = facts.seconds[every, kinds], facts.held[every, kinds], sites.room()[at]
     time, own = (t0 * load[at]).tolist(), t0.tolist()
@@ -168,7 +176,7 @@ def _of_place(
         place=at.tolist(),
         t0=own,
         time=time,
-        start=_starts(graph, facts, time, left),
+        start=_starts(graph, facts, time, left, [sites.devices[p] for p in at.tolist()] if in_turn else None),
         term=facts.terms[every, :, kinds].argmax(axis=1).tolist(),
         held=held.tolist(),
         share=np.divide(held, room, out=np.zeros(len(at)), where=room > 0).tolist(),
@@ -177,7 +185,15 @@ def _of_place(
         raw=raw,
         exposed=left,
         blocks=facts.blocks,
+        tier=facts.tier,
+        penalties=0.0,
     )
+
+
+def _holds(sites: Promising, rule: Affinity, place: Sequence[int]) -> bool:
+    label = sites.cells(rule.level)
+    met = {label[place[v]] for v in rule.stages}
+    return len(met) == len(rule.stages) if rule.apart else len(met) == 1
 
 
 def _exposed(
@@ -195,15 +211,22 @@ def _exposed(
     return left
 
 
-def _starts(graph: GraphSpec, facts: Facts, times: Sequence[float], exposed: Sequence[float]) -> list[float]:
-    """The earliest start of every stage along the graph."""
+def _starts(
+    graph: GraphSpec, facts: Facts, times: Sequence[float], exposed: Sequence[float],
+    devices: Sequence[Sequence[int]] | None,
+) -> list[float]:  # fmt: skip
+    """The earliest start of every stage along the graph; with the ``devices`` of every stage, no two at once on one, in
+    the order of the graph."""
     into: list[list[tuple[int, float]]] = [[] for _ in times]
     for (u, v), moved in zip(facts.ends, exposed, strict=True):
         into[v].append((u, moved))
-    start = [0.0] * len(times)
+    start, until = [0.0] * len(times), dict[int, float]()
     for v in graph.topological_order():
         for u, moved in into[v]:
             arrival = start[u] + times[u] + moved
             if arrival > start[v]:
                 start[v] = arrival
+        if devices is not None and times[v] > 0.0:
+            start[v] = max([start[v], *(until.get(d, 0.0) for d in devices[v])])
+            until.update(dict.fromkeys(devices[v], start[v] + times[v]))
     return start

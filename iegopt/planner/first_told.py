@@ -27,7 +27,7 @@ def told(
         "status": str(Status.FEASIBLE), "objective": None, "bound": None, "gap": None, "proof": None,
         "solver": "auto", "seconds": clock.seconds, "note": note,
     }  # fmt: skip
-    return plan_of(request, sites.cluster, weights, None, stages, transfers, claim)
+    return plan_of(request, sites.cluster, weights, figures.tier, stages, transfers, claim, figures.penalties)
 
 
 def _transfers(sites: Promising, graph: GraphSpec, figures: Figured, weight: float) -> tuple[TransferPlan, ...]:

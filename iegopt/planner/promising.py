@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from itertools import pairwise
 
 import numpy as np
@@ -13,13 +13,13 @@ from iegopt.cost.rows import KindRates
 from iegopt.problem.cluster import CompiledCluster
 from iegopt.problem.decode import SAME_SITE
 from iegopt.problem.sites import SiteTable
-from iegopt.problem.stage_options import Block
 from iegopt.problem.topology import WAN, Topology
 from iegopt.problem.transfer import kept_links
+from iegopt.solvers.cells import cells
 from iegopt.solvers.search.best_fit import Board
 from iegopt.spec.cluster import LEVELS
 
-__all__ = ["Facts", "Promising"]
+__all__ = ["Promising"]
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -59,6 +59,7 @@ class Promising:
     device: Ints
     devices: Sequence[Sequence[int]]
     members: tuple[tuple[str, ...], ...]
+    _cells: dict[int, Sequence[int]] = field(default_factory=dict)
 
     @classmethod
     def of(cls, cluster: CompiledCluster, table: SiteTable, rates: KindRates) -> Promising | None:
@@ -96,6 +97,12 @@ class Promising:
         topology = self.table.topology
         return self.kind, self.degree, topology.device_ptr, topology.device_index
 
+    def cells(self, level: int) -> Sequence[int]:
+        """(m,) labels, equal for sites that meet at a level (−1: the site itself)."""
+        if level not in self._cells:
+            self._cells[level] = cells(self.table.topology, level).tolist()
+        return self._cells[level]
+
     def free(self) -> list[float]:
         """(n,) bytes that are free on every device of these sites now."""
         found: list[float] = self.cluster.state.free[self.device].tolist()
@@ -122,26 +129,3 @@ def _paths(topology: Topology) -> list[list[str]]:
     np.fill_diagonal(level, len(LEVELS))
     found: list[list[str]] = names[level].tolist()
     return found
-
-
-@dataclass(frozen=True, eq=False)
-class Facts:
-    """Stages on kinds of sites, and edges.
-
-    Attributes
-    ----------
-    seconds (V, K), terms (V, 4, K), held (V, K)
-        As in ``cost.rows``; load times of weights are part of the seconds, and weights and transfer buffers of what is
-        held.
-    blocks
-        (stage, kind) -> what a stage with a model is there.
-    ends (E, 2), sizes (E,)
-        Stages of every edge, and its bytes on the wire.
-    """
-
-    seconds: Floats
-    terms: Floats
-    held: Floats
-    blocks: Mapping[tuple[int, int], Block]
-    ends: Sequence[tuple[int, int]]
-    sizes: Sequence[float]

@@ -80,11 +80,12 @@ class CompiledCluster:
         return layout
 
     def blocks(
-        self, stage: StageSpec, precisions: frozenset[Precision] | None, table: SiteTable, degrees: tuple[int, ...]
-    ) -> StageBlocks:
+        self, stage: StageSpec, precisions: frozenset[Precision] | None, table: SiteTable, degrees: tuple[int, ...],
+        preference: Preferred | None = None,
+    ) -> StageBlocks:  # fmt: skip
         """What a stage costs on kinds of sites, from those kept likewise."""
-        demand = _demand(stage, precisions, table, degrees, None)
-        return self._blocks_of(demand, stage, precisions, table, degrees, None)
+        demand = _demand(stage, precisions, table, degrees, preference)
+        return self._blocks_of(demand, stage, precisions, table, degrees, preference)
 
     def _blocks_of(
         self, demand: Hashable, stage: StageSpec, precisions: frozenset[Precision] | None, table: SiteTable,

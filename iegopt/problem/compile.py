@@ -33,7 +33,7 @@ from iegopt.spec.policy import KvTransferConfig
 from iegopt.spec.request import MemoryAccounting, RequestSpec
 from iegopt.spec.stage import AT_LEAST_16_BIT, SIXTEEN_BIT, Precision, StageSpec
 
-__all__ = ["Compiled", "can_focus", "compile_graph", "degrees_of", "precisions_of"]
+__all__ = ["Compiled", "affinities_of", "can_focus", "compile_graph", "degrees_of", "precisions_of"]
 
 Ints = npt.NDArray[np.int64]
 
@@ -234,7 +234,7 @@ def _problem(
         topology=table.topology,
         options=options,
         edges=edges.build(handed_on(graph) if peak else None),
-        affinities=_affinities(graph),
+        affinities=affinities_of(graph),
         capacity=cluster.state.free * scale,
         memory_scale=scale,
         sla=np.array([ticks(stage.latency_sla) for stage in graph.stages] + [NO_LIMIT] * len(companions)),
@@ -261,7 +261,8 @@ def _location(stage: StageSpec, cluster: CompiledCluster) -> int:
     return cluster.state.index[place]
 
 
-def _affinities(graph: GraphSpec) -> tuple[Affinity, ...]:
+def affinities_of(graph: GraphSpec) -> tuple[Affinity, ...]:
+    """The affinities of a graph, its stages by their number."""
     index = {stage.id: v for v, stage in enumerate(graph.stages)}
     return tuple(
         Affinity(

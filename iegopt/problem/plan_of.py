@@ -21,9 +21,9 @@ Claim = Mapping[str, Any]
 
 def plan_of(
     request: RequestSpec, cluster: CompiledCluster, weights: CostWeights, tier: str | None,
-    stages: tuple[StagePlan, ...], transfers: tuple[TransferPlan, ...], claim: Claim,
+    stages: tuple[StagePlan, ...], transfers: tuple[TransferPlan, ...], claim: Claim, penalties: float = 0.0,
 ) -> Plan:  # fmt: skip
-    """The plan; what its terms do not explain of the objective are penalties. No objective: there are none."""
+    """The plan; what its terms do not explain of the objective are penalties. No objective: these are all."""
     makespan = max([stage.finish for stage in stages], default=0.0)
     cost = [stage.cost for stage in stages]
     total = CostSplit(
@@ -34,7 +34,7 @@ def plan_of(
         dollars=sum([each.dollars for each in cost]),
     )
     terms = _weighted(total, makespan, weights)
-    objective = terms if claim["objective"] is None else claim["objective"]
+    objective = terms + penalties if claim["objective"] is None else claim["objective"]
     penalties = objective - terms
     return Plan(
         request=request.id,

@@ -17,7 +17,7 @@ from iegopt.spec.kinds import LLM_KINDS
 from iegopt.spec.request import RequestSpec
 from iegopt.spec.stage import Parallelism, ParallelStrategy, Precision, StageSpec
 
-__all__ = ["asked_precision", "preference_for", "stage_preference", "within_latency"]
+__all__ = ["asked_precision", "preference_for", "seconds_on_card", "stage_preference", "within_latency"]
 
 
 def preference_for(request: RequestSpec, cluster: CompiledCluster) -> Preferred | None:
@@ -53,7 +53,7 @@ def within_latency(
     """Options of lower tiers that are at most ``max_latency_increase`` slower than the best preferred one."""
     best = options.time[tiers == 0].min(initial=math.inf)
     if math.isinf(best):
-        best = _on_card(stage, preference, cluster)
+        best = seconds_on_card(stage, preference, cluster)
     limit = best * (1.0 + preference.policy.max_latency_increase)
     slow = (tiers > 0) & (options.time > limit)
     if slow.any():
@@ -61,7 +61,7 @@ def within_latency(
     return np.asarray(~slow)
 
 
-def _on_card(stage: StageSpec, preference: Preferred, cluster: CompiledCluster) -> float:
+def seconds_on_card(stage: StageSpec, preference: Preferred, cluster: CompiledCluster) -> float:
     """Idle seconds on the library's card of the preferred device, which the cluster lacks; infinite without one."""
     best = math.inf
     degrees = (stage.parallelism.degree,) if stage.parallelism else (1, *cluster.gang_sizes)
