@@ -53,7 +53,7 @@ from iegopt.solvers.search.chains import chains_reason
 from iegopt.solvers.search.greedy import Best, plan_without_time, usable_hint
 from iegopt.solvers.search.outcome import outcome
 from iegopt.solvers.search.quick import quick_plan
-from iegopt.solvers.seconds import fold_seconds, relaxation_seconds
+from iegopt.solvers.seconds import counting_seconds, fold_seconds, relaxation_seconds
 from iegopt.solvers.separable import inseparable, solve_separable
 from iegopt.solvers.steps import construct, eliminate, find_feasible
 from iegopt.solvers.timed.solve import solve_timed
@@ -80,6 +80,8 @@ _COMBINATION_NEEDS = 2.5e-6
 """Seconds that a combination takes per stage, as measured on one core of a server."""
 _ENGINE_GRACE = 0.1
 """Share of the time left that an engine may be late before it is killed."""
+_COUNTING_GRACE = 0.05
+"""Share of the limit that counting may be late, where there is no plan."""
 _STALLED_SHARE = 0.5
 """Share of the time left that CP-SAT gets where prices have stalled on a small problem."""
 _SEARCH_SHARE, _SEARCH_MOST = 0.3, 2.0
@@ -157,6 +159,10 @@ class AutoSolver:
                 return crowded
             return solve_separable(problem, params, None if first is None else first[1], clock)
         share = clock.slice(min(_SEARCH_SHARE * clock.left, _SEARCH_MOST)) if clock.left > _ENGINE_NEEDS else clock
+        if (
+            first is None and share is clock
+        ):  # construction that finds nothing takes all of it, and counting may say why
+            share = Clock(clock.limit - counting_seconds(problem), clock.start)
         run = Run(relaxed, first, params, clock, share, note)
         prices, turns = RootPrices(run), Turns(run)
         construct(run, enough=prices.near_in_time)
@@ -186,7 +192,9 @@ class AutoSolver:
 
 
 def _overfull(problem: Problem, clock: Clock) -> Result | None:
-    """Infeasible, where counting proves it."""
+    """Infeasible, where counting proves it and there is the time for it."""
+    if clock.left + _COUNTING_GRACE * clock.limit < counting_seconds(problem):
+        return None
     reason = overfull(problem)
     if reason is None:
         return None

@@ -11,7 +11,7 @@ from iegopt.solvers.clock import lag
 from iegopt.solvers.exact.tree_index import has_tree_index
 from iegopt.verify.assignment import quickened
 
-__all__ = ["fold_seconds", "relaxation_seconds", "verification_seconds"]
+__all__ = ["counting_seconds", "fold_seconds", "relaxation_seconds", "verification_seconds"]
 
 _EDGE, _EDGE_SITE, _OPTION = 3e-5, 2.2e-8, 1e-8
 """Seconds of a message, more per site, and per option of the problem."""
@@ -19,6 +19,8 @@ _LAYOUT, _LAYOUT_SITE = 3e-4, 8e-7
 """Seconds of laying out a topology for the first time, and more per site."""
 _FOLD, _FOLD_OPTION, _PLACES_SITE = 1e-3, 3e-7, 7e-6
 """Seconds of merging interchangeable devices, more per option, and per site whose places were never looked at."""
+_COUNT, _COUNT_OPTION = 2e-4, 6e-8
+"""Seconds of counting what fits, and more per option."""
 _CHECK, _COMPILED_CHECK = (6e-5, 1.5e-6, 1.2e-6), (5e-5, 3e-7, 2e-7)
 """Seconds of the check of an answer, and more for every stage and edge, in Python and by a kernel."""
 _MOMENT_CHECK = 6e-6
@@ -38,6 +40,11 @@ def fold_seconds(problem: Problem) -> float:
     topology = problem.topology
     seconds = _FOLD + _FOLD_OPTION * len(problem.options.site)
     return lag() * (seconds if has_layout(topology) else seconds + _PLACES_SITE * topology.S)
+
+
+def counting_seconds(problem: Problem) -> float:
+    """Of counting whether all stages together can fit."""
+    return lag() * (_COUNT + _COUNT_OPTION * len(problem.options.site))
 
 
 def verification_seconds(problem: Problem) -> float:

@@ -9,6 +9,7 @@ proven; the value of the plan is exact.
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from functools import cached_property
 from types import SimpleNamespace
 
@@ -22,6 +23,7 @@ from iegopt.solvers.cells import cell_of
 from iegopt.solvers.clock import Clock, Slowness, pressure, slowness
 from iegopt.solvers.evaluate import affinity_holds, feasible, objective
 from iegopt.solvers.exact.compiled import kernels
+from iegopt.solvers.search.best_fit import tied_first
 from iegopt.solvers.search.sample import PROBES, SITES, alike, first_share, need_of, sample
 
 __all__ = ["quick_plan"]
@@ -47,9 +49,10 @@ _own_slowness = Slowness()
 def quick_plan(problem: Problem, clock: Clock) -> tuple[int, Ints] | None:
     """Objective in ticks and (V,) options of a feasible plan.
 
-    Two orders are tried, predecessors before successors, then the largest memory first, and this packed: every stage
-    where least room is left (best fit decreasing, Johnson 1973). ``None`` where in each a stage fits nowhere or a limit
-    that couples stages is broken, or the clock ends first.
+    Orders are tried one after the other: predecessors before successors; where stages have to be apart or together,
+    these first; then the largest memory first, and this packed: every stage where least room is left (best fit
+    decreasing, Johnson 1973). ``None`` where in each a stage fits nowhere or a limit that couples stages is broken, or
+    the clock ends first.
     """
     if problem.V == 0 or int(np.diff(problem.options.ptr).min()) == 0:
         return None
@@ -68,13 +71,23 @@ def quick_plan(problem: Problem, clock: Clock) -> tuple[int, Ints] | None:
 def _quick_plan(problem: Problem, clock: Clock) -> tuple[int, Ints] | None:
     core = kernels()
     place = _BestFit(problem).place if core is None else _Compiled(problem, core).place
-    for largest_first, packed in ((False, False), (True, False), (True, True)):
-        found = place(_largest_first(problem) if largest_first else problem.order, packed, clock)
+    for order, packed in _orders(problem):
+        found = place(order, packed, clock)
         if found is not None and _keeps(problem, found[1]):
             return found
         if clock.left <= 0:
             break
     return None
+
+
+def _orders(problem: Problem) -> Iterator[tuple[Ints, bool]]:
+    """Orders of the stages (V,), and whether each is packed."""
+    yield problem.order, False
+    if any(rule.required for rule in problem.affinities):
+        yield np.array(tied_first(problem.affinities, problem.order.tolist()), dtype=np.int64), False
+    largest = _largest_first(problem)
+    yield largest, False
+    yield largest, True
 
 
 def _largest_first(problem: Problem) -> Ints:
