@@ -142,7 +142,8 @@ def _request(rng: random.Random, planners: dict[int, Planner]) -> tuple[str, Cal
         planner.update(device, utilisation=rng.random(), used=rng.randrange(40) * 10**9)
 
     def call(milliseconds: float) -> Plan | NoPlan:
-        return planner.plan(request, deadline_ms=milliseconds, explained=False)
+        # A copy: of the request it had last, a planner keeps the graph.
+        return planner.plan(request.model_copy(), deadline_ms=milliseconds, explained=False)
 
     return f"plan {stages}x{sites}", call
 

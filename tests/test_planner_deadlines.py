@@ -143,7 +143,7 @@ def test_a_plan_over_promising_sites_is_verified_and_explained(
 ) -> None:
     monkeypatch.setattr("iegopt.planner.in_time.whole_seconds", lambda graph, topology: 1e9)
     asked = request()
-    plan = planner.plan(asked, deadline_ms=200)
+    plan = planner.plan(asked, deadline_ms=200, explained=True)
     assert isinstance(plan, Plan)
     assert (plan.status, plan.bound, plan.gap) == ("feasible", None, None)
     assert "promising sites" in plan.note

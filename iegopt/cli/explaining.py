@@ -87,7 +87,7 @@ def _explain(arguments: argparse.Namespace) -> int:
         return max(clock.left, 0.0) / (parts + 1)
 
     with busy(f"explaining {request.id} on {cluster.name}"):
-        plan = planner.plan(request, deadline_ms=1000 * _FOR_THE_PLAN * clock.limit)
+        plan = planner.plan(request, deadline_ms=1000 * _FOR_THE_PLAN * clock.limit, explained=True)
         answers: dict[str, Any] = {
             "sensitivity": planner.sensitivity(
                 request, before=plan, exact=arguments.sensitivity, time_limit=share()

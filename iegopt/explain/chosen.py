@@ -15,7 +15,7 @@ from iegopt.problem.transfer import edge_ticks
 from iegopt.spec.graph import GraphSpec
 from iegopt.spec.request import RequestSpec
 
-__all__ = ["chosen", "options_of", "spent_dollars", "term_sums"]
+__all__ = ["chosen", "options_of", "spent_dollars", "starts_of", "term_sums"]
 
 Ints = npt.NDArray[np.int64]
 
@@ -58,6 +58,14 @@ def options_of(problem: Problem, plan: Plan) -> list[int | None]:
         )
         found.append(own.start + int(np.argmax(at)) if at.any() else None)
     return found
+
+
+def starts_of(problem: Problem, plan: Plan) -> Ints | None:
+    """(V,) ticks at which the stages of a plan start, where they are part of it: where stages must not overlap."""
+    if not problem.no_overlap:
+        return None
+    start = {stage.id: stage.start for stage in plan.stages}
+    return np.array([round(start[stage] * TICKS_PER_SECOND) for stage in problem.stages], dtype=np.int64)
 
 
 def term_sums(compiled: Compiled, choice: Ints) -> dict[str, float]:

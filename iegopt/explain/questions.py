@@ -70,7 +70,7 @@ class Questions(ABC):
         deadline_ms: float | None = None,
         solver: str = "auto",
         params: Params | None = None,
-        explained: bool = True,
+        explained: bool | None = None,
         near: Plan | None = None,
     ) -> Plan | NoPlan: ...
 

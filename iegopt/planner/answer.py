@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 from iegopt.explain.conflict import Conflict, find_conflict
 from iegopt.plans import NoPlan, Plan
@@ -10,7 +11,7 @@ from iegopt.problem.compile import Compiled
 from iegopt.problem.decode import decode, in_seconds
 from iegopt.solvers.result import OPTIMALITY_GAP, Result, Status, relative_gap
 
-__all__ = ["beside_first", "decoded", "no_plan", "no_time"]
+__all__ = ["beside_first", "conflicts_of", "decoded", "no_plan", "no_time"]
 
 
 def decoded(compiled: Compiled, result: Result, seconds: float) -> Plan:
@@ -48,7 +49,6 @@ def no_time(request: str, cluster: str, seconds: float) -> NoPlan:
 def no_plan(compiled: Compiled, result: Result, seconds: float, explained: bool) -> NoPlan:
     """Why a result has no plan; where infeasible and ``explained``, with the constraints that conflict."""
     wanted = explained and result.status is Status.INFEASIBLE
-    conflicts = [_with_reasons(compiled, c) for c in find_conflict(compiled.problem)] if wanted else []
     return NoPlan(
         request=compiled.request.id,
         cluster=compiled.cluster.spec.name,
@@ -59,8 +59,14 @@ def no_plan(compiled: Compiled, result: Result, seconds: float, explained: bool)
         seconds=seconds,
         note=result.note,
         tier=compiled.tier,
-        conflicts=tuple(dataclasses.asdict(conflict) for conflict in conflicts),
+        conflicts=conflicts_of(compiled) if wanted else (),
     )
+
+
+def conflicts_of(compiled: Compiled) -> tuple[dict[str, Any], ...]:
+    """The constraints of an infeasible problem that conflict, as data."""
+    found = [_with_reasons(compiled, conflict) for conflict in find_conflict(compiled.problem)]
+    return tuple(dataclasses.asdict(conflict) for conflict in found)
 
 
 def _with_reasons(compiled: Compiled, conflict: Conflict) -> Conflict:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import dataclasses
 import time
 from collections.abc import Callable
-from typing import Self
+from typing import Self, overload
 
 from iegopt import library
 from iegopt.batch import api as batch
@@ -21,10 +21,10 @@ from iegopt.batch.tail import Tail
 from iegopt.batch_plans import BatchPlan
 from iegopt.errors import InputError, InternalError
 from iegopt.explain import explain
-from iegopt.explain.chosen import chosen
+from iegopt.explain.chosen import chosen, starts_of
 from iegopt.explain.questions import Questions
 from iegopt.graph.builder import build_graph
-from iegopt.planner.answer import beside_first, decoded, no_plan, no_time
+from iegopt.planner.answer import beside_first, conflicts_of, decoded, no_plan, no_time
 from iegopt.planner.in_time import InTime
 from iegopt.plans import NoPlan, Plan
 from iegopt.problem.cluster import CompiledCluster
@@ -77,6 +77,8 @@ class Planner(Questions):
         self._tail = Tail()
         self._in_time = InTime()
         self._in_time.prepare(self._cluster)
+        # The last one: requests do not change, and who loads one plans it next.
+        self._graph: tuple[RequestSpec, GraphSpec] | None = None
         self._known: tuple[CompiledCluster, tuple[Links, WidestPrecision]] | None = None
         self._known_of(self._cluster)
         keep_freed_memory()
@@ -108,11 +110,16 @@ class Planner(Questions):
             Unknown model, or a graph over its ``dag_constraints``.
         """
         self._asked(request)
-        card = library.llm(request.model) if request.model is not None else None
-        return build_graph(request, card, tokenizer=self._tokenizer, cards=library.llm).spec
+        known = self._graph
+        if known is None or known[0] is not request:
+            card = library.llm(request.model) if request.model is not None else None
+            known = request, build_graph(request, card, tokenizer=self._tokenizer, cards=library.llm).spec
+            self._graph = known
+        return known[1]
 
     def load(self, request: RequestSpec) -> None:
-        """Read the cards that a request names from their files now, which its first plan would do within its deadline.
+        """Read the cards that a request names from their files and build its graph now, which its first plan would do
+        within its deadline.
 
         Raises
         ------
@@ -156,7 +163,7 @@ class Planner(Questions):
         deadline_ms: float | None = None,
         solver: str = "auto",
         params: Params | None = None,
-        explained: bool = True,
+        explained: bool | None = None,
         near: Plan | None = None,
     ) -> Plan | NoPlan:
         """Place every stage of a request.
@@ -164,14 +171,15 @@ class Planner(Questions):
         Parameters
         ----------
         deadline_ms
-            Milliseconds until the best verified plan so far is wanted; explanation comes on top. Where they do not
+            Milliseconds until the best verified plan so far is wanted. Where they do not
             suffice for the whole cluster, the plan is one over some promising sites, without a bound; the note says
             so. While at most 250 ms run, Python's switch interval is shorter and garbage collections wait
             (``iegopt.solvers.clock.punctual``).
         solver
             A name of ``iegopt.solvers.api.SOLVERS``.
         explained
-            Whether to work out alternatives and binding constraints as well.
+            Whether to work out alternatives and binding constraints, or those that conflict, as well. By default that
+            is done where no deadline is set: it comes on top of one. ``Planner.explained`` does it afterwards.
         near
             A plan of this request to start from, such as the one before devices went or came: where time suffices for
             the whole cluster, the answer is never worse than the plan that moves only stages which lost their place.
@@ -179,7 +187,7 @@ class Planner(Questions):
         Returns
         -------
         Plan or NoPlan
-            ``NoPlan`` where none exists, with the constraints that conflict, or none was found in time.
+            ``NoPlan`` where none exists, or none was found in time: its status, proof and note say which and why.
 
         Raises
         ------
@@ -197,6 +205,7 @@ class Planner(Questions):
         params = params or Params()
         if deadline_ms is not None and not deadline_ms >= 0:
             raise InputError(f"deadline_ms {deadline_ms}: expected a number of milliseconds, at least 0")
+        wanted = deadline_ms is None if explained is None else explained
         limit = deadline_ms / 1000 if deadline_ms is not None else params.time_limit
         clock = Clock(DEFAULT_TIME_LIMIT if limit is None else limit, started)
         with punctual(limit):
@@ -210,8 +219,31 @@ class Planner(Questions):
         if answer is None:
             if compiled is None or result is None:
                 return no_time(request.id, self._cluster.spec.name, seconds)
-            return no_plan(compiled, result, seconds, explained)
-        return self._explained(answer, compiled, result, request, graph) if explained else answer
+            return no_plan(compiled, result, seconds, wanted)
+        return self._explained(answer, compiled, result, request, graph) if wanted else answer
+
+    @overload
+    def explained(self, answer: Plan, request: RequestSpec) -> Plan: ...
+    @overload
+    def explained(self, answer: NoPlan, request: RequestSpec) -> NoPlan: ...
+    def explained(self, answer: Plan | NoPlan, request: RequestSpec) -> Plan | NoPlan:
+        """An answer to a request with its explanation, or the constraints that conflict, in the cluster's present
+        state: what ``plan`` leaves out where a deadline is set.
+
+        Raises
+        ------
+        InputError
+            The plan is of another request or cluster.
+        """
+        graph = self.graph(request)
+        if isinstance(answer, Plan):
+            return self._explained(answer, None, None, request, graph)
+        if answer.status != Status.INFEASIBLE:
+            return answer
+        compiled = compile_graph(self._cluster, graph, request, tier=0)
+        if answer.tier in compiled.tiers[1:]:
+            compiled = compile_graph(self._cluster, graph, request, tier=compiled.tiers.index(answer.tier))
+        return dataclasses.replace(answer, conflicts=conflicts_of(compiled))
 
     def _first(self, request: RequestSpec, graph: GraphSpec, solver: str, clock: Clock) -> Plan | None:
         """A verified first plan, where the deadline is short; ``None`` where there is none, or it breaks a limit of the
@@ -252,11 +284,14 @@ class Planner(Questions):
     def _explained(
         self, answer: Plan, compiled: Compiled | None, result: Result | None, request: RequestSpec, graph: GraphSpec
     ) -> Plan:
-        start = None if result is None else result.start
-        if compiled is None or result is None or result.choice is None or compiled.table.whole is not None:
-            compiled, choice = chosen(self._cluster, graph, request, answer)
-        else:
-            choice = result.choice
+        """With its explanation; where it is not the plan of this result, by the plan itself."""
+        told = result is not None and result.choice is not None and in_seconds(result.objective) == answer.objective
+        if told and compiled is not None and compiled.table.whole is None:
+            assert result is not None
+            assert result.choice is not None
+            return dataclasses.replace(answer, explanation=explain(compiled, result.choice, answer, result.start))
+        compiled, choice = chosen(self._cluster, graph, request, answer)
+        start = starts_of(compiled.problem, answer)
         return dataclasses.replace(answer, explanation=explain(compiled, choice, answer, start))
 
     def _asked(self, request: RequestSpec) -> None:
@@ -302,9 +337,11 @@ def plan(
     solver: str = "auto",
     params: Params | None = None,
     tokenizer: Tokenizer | None = None,
+    explained: bool | None = None,
 ) -> Plan | NoPlan:
     """Place one request on a cluster; for many requests keep a ``Planner``. See ``Planner.plan``."""
-    return Planner(cluster, tokenizer=tokenizer).plan(request, deadline_ms=deadline_ms, solver=solver, params=params)
+    planner = Planner(cluster, tokenizer=tokenizer)
+    return planner.plan(request, deadline_ms=deadline_ms, solver=solver, params=params, explained=explained)
 
 
 def replan(

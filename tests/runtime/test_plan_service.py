@@ -134,7 +134,7 @@ def test_a_plan_that_is_found_at_the_second_look_is_taken(monkeypatch: pytest.Mo
     """A busy machine may have left the first no time; the request would wait until workers come or go."""
     plan = Planner.plan
 
-    def slow(planner: Planner, *arguments: Any, explained: bool = True, **more: Any) -> Any:
+    def slow(planner: Planner, *arguments: Any, explained: bool | None = None, **more: Any) -> Any:
         found = plan(planner, *arguments, explained=explained, **more)
         assert isinstance(found, Plan)
         return found if explained else NO_TIME

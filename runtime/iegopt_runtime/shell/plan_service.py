@@ -123,7 +123,9 @@ class PlanService:
                 answer = planner.plan(request, deadline_ms=self._deadline_ms, explained=False)
                 if isinstance(answer, Plan):
                     return _document(answer), "", False
-            answer = planner.plan(request, deadline_ms=self._deadline_ms)  # why not; or there was only no time before
+            answer = planner.plan(
+                request, deadline_ms=self._deadline_ms, explained=True
+            )  # why not; or there was only no time before
             if isinstance(answer, Plan):
                 return _document(answer), "", False
             why = _reason(answer)
@@ -138,7 +140,7 @@ class PlanService:
             served = [device.id for device in self._devices.values() if device.kind.roles is not None]
             self._idle = Planner(edited(self._whole, remove=set(self._devices) - set(served)).spec)
         try:
-            answer = self._idle.plan(request, deadline_ms=self._deadline_ms)
+            answer = self._idle.plan(request, deadline_ms=self._deadline_ms, explained=True)
         except IegoptError as error:
             return str(error)
         return _reason(answer) if not isinstance(answer, Plan) and answer.status == "infeasible" else None
