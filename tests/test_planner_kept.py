@@ -224,6 +224,14 @@ def test_stages_with_affinities_come_first_where_the_order_of_the_graph_finds_no
     assert feasible(problem, found[1])
 
 
+def test_stages_that_were_loaded_are_not_worked_out_within_a_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
+    planner, asked = Planner(load_cluster(INSTANCES / "clusters" / "mixed-racks.yaml")), asked_for("debate")
+    planner.load(asked)
+    monkeypatch.setattr("iegopt.problem.cluster.stage_blocks", lambda *_: pytest.fail("worked out"))
+    graph = planner.graph(asked)
+    assert planner._in_time._first.plan(planner._cluster, graph, asked, Clock(10.0)) is not None
+
+
 def test_the_graph_of_a_request_that_was_loaded_is_not_built_within_a_deadline(
     planners: dict[str, Planner], monkeypatch: pytest.MonkeyPatch
 ) -> None:

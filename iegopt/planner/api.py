@@ -118,8 +118,8 @@ class Planner(Questions):
         return known[1]
 
     def load(self, request: RequestSpec) -> None:
-        """Read the cards that a request names from their files and build its graph now, which its first plan would do
-        within its deadline.
+        """Read the cards that a request names from their files, build its graph and work out what its stages take now,
+        which its first plan would do within its deadline.
 
         Raises
         ------
@@ -130,6 +130,7 @@ class Planner(Questions):
         names = {stage.model for stage in graph.stages if stage.model is not None}
         for card in map(library.llm, sorted(names)):
             library.path(card.name)
+        self._in_time.load(self._cluster, request, graph)
 
     def compile(self, request: RequestSpec, *, tier: int | None = None) -> Compiled:
         """The placement problem of a request in the cluster's present state; all fallback tiers open by default."""

@@ -20,6 +20,7 @@ from iegopt.problem.compile_edges import buffers, wire_bytes
 from iegopt.problem.preference import seconds_on_card, stage_preference
 from iegopt.problem.stage_options import Block, StageBlocks
 from iegopt.problem.tiers import Preferred
+from iegopt.solvers.clock import Clock
 from iegopt.spec.figures import is_plain, plain_figures
 from iegopt.spec.graph import GraphSpec
 from iegopt.spec.request import RequestSpec
@@ -62,8 +63,10 @@ class Facts:
     sizes: Sequence[float]
 
 
-def facts_of(sites: Promising, graph: GraphSpec, request: RequestSpec, preference: Preferred | None) -> Facts | None:
-    """``None`` where a stage runs on no kind of site, or not in time in any tier."""
+def facts_of(
+    sites: Promising, graph: GraphSpec, request: RequestSpec, preference: Preferred | None, clock: Clock
+) -> Facts | None:
+    """``None`` where a stage runs on no kind of site, or not in time in any tier, or the clock ends first."""
     stages, kinds = graph.stages, len(sites.table.kinds)
     figures, slas, tier = graph.figures().plain, [*graph.figures().slas], 0
     blocks: dict[tuple[int, int], Block] = {}
@@ -79,7 +82,7 @@ def facts_of(sites: Promising, graph: GraphSpec, request: RequestSpec, preferenc
         seconds[plain], terms[plain], held[plain] = rows.seconds, rows.terms, rows.held[:, None]
         for v in sorted(set(range(len(stages))) - set(plain)):
             opened = _opened(sites, stages[v], request, preference)
-            if opened is None:
+            if opened is None or clock.left <= 0.0:  # a stage that was never seen takes half a millisecond
                 return None
             tier, slas[v] = max(tier, opened.tier), min(slas[v], opened.limit)
             seconds[v], held[v] = opened.seconds, opened.held

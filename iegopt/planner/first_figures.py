@@ -81,7 +81,7 @@ def figured(
     simple = not graph.affinity and not request.no_overlap and weights.makespan == 0.0
     if kernels() is not None and plain is not None and kv is None and simple:
         return _compiled(sites, graph, plain, weights, preference)
-    facts = facts_of(sites, graph, request, preference)
+    facts = facts_of(sites, graph, request, preference, clock)
     if facts is None or clock.left <= 0.0:
         return None
     load = sites.cluster.state.site_load(sites.table.topology)

@@ -37,6 +37,8 @@ _PART_LEAST, _PART_STAGE = 4e-4, 5e-5
 """Seconds from which a solve over the promising sites may come to something: at least, and more per stage."""
 _GRACE, _LAST_GRACE = 3.5e-4, 4e-4
 """Seconds by which a first plan may be late, where there would be none: to begin one, and to go on with it."""
+_LOADING = 10.0
+"""Seconds at most that looking at a request ahead may take."""
 _TELLING = 0.4
 """Part of making a first plan that comes after the last look at the clock."""
 _SOLVE_NEEDS = 5e-4
@@ -69,6 +71,10 @@ class InTime:
         topology = cluster.sites(cluster.gang_sizes).topology
         tree_index(topology)
         layout_of(topology)
+
+    def load(self, cluster: CompiledCluster, request: RequestSpec, graph: GraphSpec) -> None:
+        """Work out what the stages of a request take, which its first plan would do within its deadline."""
+        self._first.plan(cluster, graph, request, Clock(_LOADING))
 
     def learn(self, seconds: float, stages: int) -> None:
         """Take the seconds that decoding and verifying so many stages took for what they will take; forget slow ones.
