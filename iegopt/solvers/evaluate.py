@@ -110,14 +110,9 @@ def finish_times(problem: Problem, choice: Ints, start: Ints | None = None) -> I
 
 def affinity_holds(problem: Problem, rule: Affinity, choice: Ints) -> bool:
     """Whether the stages of a rule share a group of its level (or pairwise do not, where apart)."""
-    sites = [int(problem.options.site[choice[v]]) for v in rule.stages]
-    if rule.apart:
-        return not any(_together(problem, rule.level, a, b) for i, a in enumerate(sites) for b in sites[:i])
-    return all(_together(problem, rule.level, sites[0], b) for b in sites[1:])
-
-
-def _together(problem: Problem, level: int, a: int, b: int) -> bool:
-    if a == b:
-        return True
-    group = problem.topology.group
-    return level >= 0 and bool(group[level, a] == group[level, b] >= 0)
+    group, level = problem.topology.group, rule.level
+    places: set[int] = set()
+    for site in problem.options.site[choice[list(rule.stages)]].tolist():
+        shared = int(group[level, site]) if level >= 0 else -1
+        places.add(shared if shared >= 0 else -1 - site)
+    return len(places) == len(rule.stages) if rule.apart else len(places) <= 1

@@ -304,15 +304,12 @@ def _shards(topology: Topology, a: int, b: int) -> int:
 
 
 def _holds(problem: Problem, rule: Affinity, chosen: list[int]) -> bool:
-    sites = [_site(problem, chosen, v) for v in rule.stages]
-    for i, a in enumerate(sites):
-        for b in sites[i + 1 :]:
-            group_a = int(problem.topology.group[rule.level, a]) if rule.level >= 0 else -1
-            group_b = int(problem.topology.group[rule.level, b]) if rule.level >= 0 else -1
-            together = a == b or (group_a >= 0 and group_a == group_b)
-            if together == rule.apart:
-                return False
-    return True
+    places = set()
+    for v in rule.stages:
+        site = _site(problem, chosen, v)
+        group = int(problem.topology.group[rule.level, site]) if rule.level >= 0 else -1
+        places.add(("group", group) if group >= 0 else ("site", site))
+    return len(places) == len(rule.stages) if rule.apart else len(places) <= 1
 
 
 def _site(problem: Problem, chosen: list[int], v: int) -> int:

@@ -22,7 +22,7 @@ from iegopt.solvers.exact.coupled_links import (
     tree_link,
     tree_shaped,
 )
-from iegopt.solvers.exact.couplings import coupling_forest, couplings
+from iegopt.solvers.exact.couplings import coupling_forest, couplings, pairs_of_rules
 from iegopt.solvers.exact.links import LevelLink, Link, TableLink
 from iegopt.solvers.exact.messages import UNREACHABLE
 from iegopt.solvers.exact.pair_tables import pair_tables
@@ -254,12 +254,13 @@ def table_cells(problem: Problem, mask: Bools | None = None) -> int:
     if by_tree and all(hidden is None for hidden in problem.edges.hidden):
         return 0
     mask = problem.allowed if mask is None else mask
-    count = np.bincount(problem.options.stage[mask], minlength=problem.V).tolist()
-    return sum(
-        count[each.source] * count[each.target]
-        for each in couplings(problem)
-        if not (by_tree and follows_tree(problem, each))
-    )
+    count = np.bincount(problem.options.stage[mask], minlength=problem.V)
+    source, target = problem.edges.source, problem.edges.target
+    if by_tree:
+        tabled = [e for e, hidden in enumerate(problem.edges.hidden) if hidden is not None]
+        return int((count[source[tabled]] * count[target[tabled]]).sum())
+    u, v = pairs_of_rules(problem)
+    return int((count[source] * count[target]).sum() + (count[u] * count[v]).sum())
 
 
 def above_any_plan(problem: Problem, mask: Bools) -> int:

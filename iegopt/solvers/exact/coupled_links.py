@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
 
-from iegopt.problem.arrays import NO_LIMIT, Problem
+from iegopt.problem.arrays import NO_LIMIT, Affinity, Problem
 from iegopt.problem.topology import Topology
 from iegopt.problem.transfer import cost_ticks, time_ticks
 from iegopt.solvers.exact.couplings import Coupling, broken_pairs, broken_per_level
@@ -54,6 +54,14 @@ class TreePart:
     topology: Topology
     tree: SiteTree
     tightest: Ints
+    known: dict[tuple[int, bool], tuple[list[bool], bool]] = field(default_factory=dict)
+
+    def broken(self, rule: Affinity) -> tuple[list[bool], bool]:
+        """``broken_per_level`` of a rule, of which an affinity of hundreds of stages asks for every pair of them."""
+        kind = rule.level, rule.apart
+        if kind not in self.known:
+            self.known[kind] = broken_per_level(self.topology, self.tree, rule)
+        return self.known[kind]
 
 
 def tree_shaped(topology: Topology) -> bool:
@@ -107,7 +115,7 @@ def _level_link(
         costs = [cost_ticks(problem, coupling.edge, each) for each in seconds]
         times = [time_ticks(each) for each in seconds]
     for rule, ticks in coupling.rules:
-        broken, at_home = broken_per_level(part.topology, tree, rule)
+        broken, at_home = part.broken(rule)
         costs = [np.minimum(cost + ticks * b, UNREACHABLE) for cost, b in zip(costs, broken, strict=True)]
         home = min(home + ticks * at_home, UNREACHABLE)
     levels = tuple(times) if problem.has_path_limits else None

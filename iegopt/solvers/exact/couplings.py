@@ -24,11 +24,16 @@ from iegopt.solvers.exact.messages import UNREACHABLE
 from iegopt.solvers.exact.relaxation import Forest, kruskal, spanning_forest
 from iegopt.solvers.exact.site_tree import SiteTree
 
-__all__ = ["Coupling", "broken_pairs", "broken_per_level", "coupling_forest", "couplings", "pairs_of"]
+__all__ = [
+    "Coupling", "broken_pairs", "broken_per_level", "charged_pairs", "coupling_count", "coupling_forest", "couplings",
+    "pairs_of", "pairs_of_rules",
+]  # fmt: skip
 
 Ints = npt.NDArray[np.int64]
 
 _kept: WeakKeyDictionary[Problem, tuple[Coupling, ...]] = WeakKeyDictionary()
+_kept_pairs: WeakKeyDictionary[Problem, tuple[Ints, Ints]] = WeakKeyDictionary()
+_NONE = np.zeros(0, dtype=np.int64)
 
 
 @dataclass(frozen=True)
@@ -61,14 +66,74 @@ def _couplings(problem: Problem) -> tuple[Coupling, ...]:
     found = [
         Coupling(u, v, e) for e, (u, v) in enumerate(zip(edges.source.tolist(), edges.target.tolist(), strict=True))
     ]
-    at = {frozenset((each.source, each.target)): i for i, each in reversed(list(enumerate(found)))}
+    if not problem.affinities:
+        return tuple(found)
+    at = {_pair(each.source, each.target): i for i, each in reversed(list(enumerate(found)))}
+    rules: dict[int, list[tuple[Affinity, int]]] = {}
     for rule in problem.affinities:
         for u, v, cost in pairs_of(rule):
-            i = at.setdefault(frozenset((u, v)), len(found))
+            i = at.setdefault(_pair(u, v), len(found))
             if i == len(found):
                 found.append(Coupling(u, v, None))
-            found[i] = replace(found[i], rules=(*found[i].rules, (rule, cost)))
+            rules.setdefault(i, []).append((rule, cost))
+    for i, charged in rules.items():
+        found[i] = replace(found[i], rules=tuple(charged))
     return tuple(found)
+
+
+def _pair(u: int, v: int) -> tuple[int, int]:
+    return (u, v) if u < v else (v, u)
+
+
+def pairs_of_rules(problem: Problem) -> tuple[Ints, Ints]:
+    """Source and target of the couplings that are no edges: pairs of stages of affinities without an edge.
+
+    Without the couplings themselves, which take a thousand times as long where hundreds of stages share an affinity.
+    Kept as long as the problem lives.
+    """
+    known = _kept_pairs.get(problem)
+    if known is None:
+        known = _kept_pairs[problem] = _pairs_of_rules(problem)
+    return known
+
+
+def _pairs_of_rules(problem: Problem) -> tuple[Ints, Ints]:
+    rules = [rule for rule in problem.affinities if rule.required or rule.penalty > 0]
+    if not rules:
+        return _NONE, _NONE
+    ruled = np.unique(np.concatenate([np.array(rule.stages, dtype=np.int64) for rule in rules]))
+    place = np.full(problem.V, -1)
+    place[ruled] = np.arange(len(ruled))
+    paired = np.zeros((len(ruled), len(ruled)), dtype=np.bool_)
+    for rule in rules:
+        of_rule = place[list(rule.stages)]
+        if not rule.required and rule.penalty < _pair_count(rule):
+            continue
+        if rule.apart:
+            paired[of_rule[:, None], of_rule] = True
+        else:
+            paired[of_rule[0], of_rule] = True
+    ends = place[problem.edges.source], place[problem.edges.target]
+    inside = np.flatnonzero((ends[0] >= 0) & (ends[1] >= 0))
+    paired |= paired.T
+    paired[ends[0][inside], ends[1][inside]] = paired[ends[1][inside], ends[0][inside]] = False
+    u, v = np.nonzero(np.triu(paired, 1))
+    return ruled[u], ruled[v]
+
+
+def coupling_count(problem: Problem) -> int:
+    """How many couplings there are, without making them."""
+    return int(problem.E + len(pairs_of_rules(problem)[0]))
+
+
+def charged_pairs(problem: Problem) -> int:
+    """How many pairs of stages all affinities charge together: a pair that several charge counts for each."""
+    return sum(_pair_count(rule) for rule in problem.affinities)
+
+
+def _pair_count(rule: Affinity) -> int:
+    k = len(dict.fromkeys(rule.stages))
+    return k * (k - 1) // 2 if rule.apart else k - 1
 
 
 def pairs_of(rule: Affinity) -> Iterator[tuple[int, int, int]]:

@@ -19,14 +19,10 @@ Floats = npt.NDArray[np.float64]
 def broken_pairs(topology: Topology, rule: Affinity, others: Sequence[int], sites: Ints) -> Floats:
     """(n,) pairs of a rule that are broken with one more stage on each of ``sites``, the others of the rule standing on
     ``others``; 0 where the rule holds."""
-    group = topology.group
-    together = np.zeros(len(sites))
-    for s in others:
-        match = sites == s
-        if rule.level >= 0 and group[rule.level, s] >= 0:
-            match = match | (group[rule.level, sites] == group[rule.level, s])
-        together += match
-    among = sum(_together(topology, rule.level, a, b) for i, a in enumerate(others) for b in others[:i])
+    place, other = (_places(topology, rule.level, each) for each in (sites, np.array(others, dtype=np.int64)))
+    held = np.bincount(other, minlength=int(place.max(initial=-1)) + 1)
+    together = held[place].astype(np.float64)
+    among = float((held * (held - 1)).sum()) / 2
     pairs = len(others) * (len(others) - 1) / 2
     if rule.apart:
         return together + among
@@ -35,10 +31,15 @@ def broken_pairs(topology: Topology, rule: Affinity, others: Sequence[int], site
 
 def penalty(topology: Topology, rule: Affinity, sites: Sequence[int]) -> int:
     """Ticks that a preferred rule costs whose placed stages stand on ``sites``; 0 where it holds."""
-    pairs = [_together(topology, rule.level, a, b) for i, a in enumerate(sites) for b in sites[:i]]
-    return rule.penalty if (any(pairs) if rule.apart else not all(pairs)) else 0
-
-
-def _together(topology: Topology, level: int, a: int, b: int) -> bool:
     group = topology.group
-    return a == b or (level >= 0 and bool(group[level, a] == group[level, b] >= 0))
+    places = {int(group[rule.level, s]) if rule.level >= 0 and group[rule.level, s] >= 0 else -1 - s for s in sites}
+    holds = len(places) == len(sites) if rule.apart else len(places) <= 1
+    return 0 if holds else rule.penalty
+
+
+def _places(topology: Topology, level: int, sites: Ints) -> Ints:
+    """(n,) where sites stand, equal where together: the group of a level, else the site itself."""
+    if level < 0:
+        return sites
+    group = topology.group[level, sites]
+    return np.asarray(np.where(group >= 0, topology.S + group, sites))
