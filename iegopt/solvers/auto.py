@@ -49,10 +49,10 @@ from iegopt.solvers.killable import run_killable
 from iegopt.solvers.result import OPTIMALITY_GAP, Params, Result, Status, relative_gap
 from iegopt.solvers.root_prices import RootPrices
 from iegopt.solvers.run import Run
+from iegopt.solvers.search.beginning import Best, before_relaxation, quick_start
 from iegopt.solvers.search.chains import chains_reason
-from iegopt.solvers.search.greedy import Best, plan_without_time, usable_hint
+from iegopt.solvers.search.greedy import plan_without_time
 from iegopt.solvers.search.outcome import outcome
-from iegopt.solvers.search.quick import quick_plan
 from iegopt.solvers.seconds import counting_seconds, fold_seconds, relaxation_seconds
 from iegopt.solvers.separable import inseparable, solve_separable
 from iegopt.solvers.steps import construct, eliminate, find_feasible
@@ -68,8 +68,6 @@ DEFAULT_LIMIT = 60.0
 """Seconds, where no limit is given."""
 _FEW_OPTIONS = 1000
 """Up to which a search by prices finds plans, and proofs, of what shares memory alone in a short time."""
-_SHORT = 4.0
-"""Multiple of the relaxation's time up to which a limit is short: a quick plan comes first."""
 _WORTH_A_TRY = 0.3
 """Part of the relaxation's time from which it is tried where there is no plan yet."""
 _AFTER = 2e-4
@@ -106,15 +104,12 @@ class AutoSolver:
         clock = Clock(DEFAULT_LIMIT if params.time_limit is None else params.time_limit)
         if problem.timed:
             return self._folded(problem, params, hint, clock, self._timed)
-        first = usable_hint(problem, hint)
+        first = quick_start(problem, clock, hint)
         needs = relaxation_seconds(problem)
-        if clock.limit < _SHORT * needs:
-            quick = quick_plan(problem, clock)
-            first = min((plan for plan in (first, quick) if plan is not None), key=lambda plan: plan[0], default=None)
         begin = clock.left > (needs + lag() * _AFTER if first is not None else _WORTH_A_TRY * needs)
         relaxed = relaxation(problem, clock) if begin else None
         if relaxed is None:
-            return _before_relaxation(first, clock)
+            return before_relaxation(first, self.name, clock)
         proven = relaxed_result(relaxed, self.name, clock.start)
         if proven.status is not Status.UNKNOWN:
             return proven
@@ -246,12 +241,3 @@ def _enumerable(problem: Problem, mask: npt.NDArray[np.bool_], clock: Clock) -> 
     combinations = math.prod(counts)
     few = combinations <= min(_ENUMERATED, _ENUMERATED_CELLS // max(1, problem.topology.D))
     return bool(few and clock.left > _ENUMERATION_NEEDS + _COMBINATION_NEEDS * combinations * problem.V)
-
-
-def _before_relaxation(best: Best | None, clock: Clock) -> Result:
-    """The clock left no time to prove anything."""
-    note = "best fit over a sample of sites; no bound: the time limit is too short for the relaxation"
-    if best is None:
-        note = "the time limit came before a plan was found or the relaxation was solved"
-        return Result(Status.UNKNOWN, None, None, None, None, "auto", clock.seconds, note)
-    return Result(Status.FEASIBLE, best[1], best[0], None, None, "auto", clock.seconds, note)

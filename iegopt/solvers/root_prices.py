@@ -9,9 +9,10 @@ import numpy.typing as npt
 
 from iegopt.solvers.clock import lag
 from iegopt.solvers.exact.bounding import PricedSearch
-from iegopt.solvers.exact.candidates import table_cells
+from iegopt.solvers.exact.couplings import coupling_count
 from iegopt.solvers.exact.messages import UNREACHABLE
-from iegopt.solvers.exact.prices import unpriceable
+from iegopt.solvers.exact.prices import COUPLING_NEEDS, OPTION_NEEDS, PAIR_NEEDS, priced_seconds, unpriceable
+from iegopt.solvers.grain import grain_seconds
 from iegopt.solvers.result import relative_gap
 from iegopt.solvers.run import Run
 from iegopt.solvers.search.compiled_rebuild import compilable
@@ -20,9 +21,6 @@ from iegopt.solvers.seconds import relaxation_seconds
 
 __all__ = ["RootPrices"]
 
-_EDGE_NEEDS, _OPTION_NEEDS, _PAIR_NEEDS = 1e-4, 2.5e-6, 1.3e-8
-"""Seconds that prices take at least for an edge, more per option of a stage, and more per pair of options that is
-tabled, as measured on a server."""
 _NEAR, _NEAR_GROWTH, _NEAR_PHASES = 20, 4, 2
 """Options of a stage, in the mean, that are looked at first; by what they grow until nearly all are; their phases."""
 _NEAREST = 10
@@ -127,7 +125,7 @@ class RootPrices:
             return
         if not self._time_for(mask):
             return
-        until = self._clock.slice(self._clock.left - self._needs(mask))
+        until = self._clock.slice(self._clock.left - priced_seconds(self._problem, mask))
         search = PricedSearch(self._problem, mask, run.best, until, run.prices, run.params.report)
         search.bound_root(first=1 if self._looked else 0, sure=bool(self._looked))
         search.clock = self._clock
@@ -137,18 +135,14 @@ class RootPrices:
 
     def near_in_time(self) -> bool:
         """Whether prices over the nearest options, which need a plan and not a good one, can follow."""
-        needs = (1 + self._problem.E) * (_EDGE_NEEDS + _OPTION_NEEDS * _NEAR + _PAIR_NEEDS * _NEAR**2)
+        each = COUPLING_NEEDS + OPTION_NEEDS * _NEAR + PAIR_NEEDS * _NEAR**2
+        needs = (1 + coupling_count(self._problem)) * each + grain_seconds(self._problem)
         return self._reason is None and self._clock.left > 1.5 * lag() * needs
 
     def _time_for_edges(self) -> bool:
         """Whether the least that prices take, after the min-marginals, is left."""
-        return self._clock.left > 1.5 * lag() * _EDGE_NEEDS * self._problem.E + relaxation_seconds(self._problem)
-
-    def _needs(self, mask: npt.NDArray[np.bool_]) -> float:
-        """Seconds for a first priced bound and plan."""
-        problem = self._problem
-        priced = (1 + problem.E) * (_EDGE_NEEDS + _OPTION_NEEDS * int(mask.sum()) / max(1, problem.V))
-        return lag() * (priced + _PAIR_NEEDS * table_cells(problem, mask))
+        least = COUPLING_NEEDS * coupling_count(self._problem) + grain_seconds(self._problem)
+        return self._clock.left > 1.5 * lag() * least + relaxation_seconds(self._problem)
 
     def _time_for(self, mask: npt.NDArray[np.bool_]) -> bool:
-        return self._reason is None and self._clock.left > 1.5 * self._needs(mask)
+        return self._reason is None and self._clock.left > 1.5 * priced_seconds(self._problem, mask)

@@ -15,7 +15,7 @@ from iegopt.solvers.exact.prices import PRICES_PROOF
 from iegopt.solvers.exact.relaxation import Relaxation
 from iegopt.solvers.grain import next_value
 from iegopt.solvers.result import OPTIMALITY_GAP, Params, Result, Status, relative_gap
-from iegopt.solvers.search.greedy import Best
+from iegopt.solvers.search.beginning import Best
 from iegopt.solvers.search.outcome import outcome, relaxation_proof
 from iegopt.solvers.seconds import relaxation_seconds
 

@@ -10,7 +10,7 @@ from iegopt.solvers.exact.neighbourhood import Neighbourhoods
 from iegopt.solvers.exact.pair_search import PairSearch, dense_reason, few_edges, get_on, pairs_seconds
 from iegopt.solvers.run import Run
 from iegopt.solvers.search.local import improve
-from iegopt.solvers.search.tabu import TabuSearch, tabu_reason
+from iegopt.solvers.search.tabu import TabuSearch, tabu_reason, tabu_seconds
 
 __all__ = ["Turns"]
 
@@ -158,7 +158,8 @@ class Turns:
         run = self._run
         if self._tabu is None and run.clock.left > lag() * _TABU_NEEDS:
             mask = run.survivors
-            if tabu_reason(run.problem, mask) is None and run.covered(mask):
+            reason = tabu_reason(run.problem, mask)
+            if reason is None and run.clock.left > tabu_seconds(run.problem, mask) and run.covered(mask):
                 params = run.params
                 self._tabu = TabuSearch(run.problem, mask, run.best, params.seed, params.check, params.report)
         if self._tabu is None:

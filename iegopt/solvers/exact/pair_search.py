@@ -32,6 +32,7 @@ from iegopt.solvers.exact.best_plan import BestPlan
 from iegopt.solvers.exact.candidates import above_any_plan
 from iegopt.solvers.exact.messages import UNREACHABLE
 from iegopt.solvers.exact.pair_trees import LEAST_OPEN, heaviest_trees, root_costs
+from iegopt.solvers.grain import grain_seconds
 from iegopt.solvers.result import Report, unheard
 from iegopt.solvers.search.tables import untabled
 
@@ -48,8 +49,9 @@ _SWEEPS, _SWEPT, _LITTLE = 40, 2, 2e-3
 """Sweeps of diffusion at most; how many together must raise the bound by this part of it for more to follow."""
 _SMALL, _SMALL_SWEEPS = 1e6, 6
 """Combinations of options up to which a search soon ends in any case, and the sweeps that are worth it then."""
-_CELL_NEEDS = 3e-7
-"""Seconds that the tables take per pair of options before a search begins, as measured on one core of a server."""
+_CELL_NEEDS, _EDGE_NEEDS = 3e-7, 5e-5
+"""Seconds that the tables take per pair of options, and more per edge, before a search begins, as measured on one core
+of a server."""
 _TRIAL, _GETS_ON, _SHARE = 0.15, 1e-3, 0.95
 """Part of the time left in which a search may show that it gets on, the part of it that does show it when searched, and
 the part of the time left that it then gets."""
@@ -84,7 +86,8 @@ def dense_reason(problem: Problem, mask: Bools) -> str | None:
 def pairs_seconds(problem: Problem, mask: Bools) -> float:
     """Roughly what it takes until a search over the options of a mask (O,) begins."""
     most = int(np.bincount(problem.options.stage[mask], minlength=problem.V).max(initial=0))
-    return lag() * _CELL_NEEDS * (problem.V * most) ** 2
+    tables = _CELL_NEEDS * (problem.V * most) ** 2 + _EDGE_NEEDS * problem.E
+    return lag() * (tables + grain_seconds(problem))
 
 
 def get_on(search: PairSearch, clock: Clock) -> None:

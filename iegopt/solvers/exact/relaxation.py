@@ -165,6 +165,8 @@ def relaxed_under(
     bound = 0
     choice = np.zeros(problem.V, dtype=np.int64)
     for v in forest.order:
+        if clock is not None and clock.left <= 0:
+            return None
         parent, edge = forest.parent[v], forest.edge[v]
         value = upward[v]
         if parent < 0:

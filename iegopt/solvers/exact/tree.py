@@ -7,16 +7,19 @@ only the bound is left.
 
 from __future__ import annotations
 
+import math
 import time
 
 import numpy as np
 import numpy.typing as npt
 
 from iegopt.problem.arrays import Problem
+from iegopt.solvers.clock import Clock
 from iegopt.solvers.evaluate import affinity_holds, why_infeasible
 from iegopt.solvers.exact.messages import UNREACHABLE
 from iegopt.solvers.exact.relaxation import Relaxation, relaxation, spanning_forest
 from iegopt.solvers.result import Params, Result, Status
+from iegopt.solvers.search.beginning import before_relaxation, quick_start
 
 __all__ = ["TREE_PROOF", "TreeSolver", "relaxed_result"]
 
@@ -24,7 +27,7 @@ TREE_PROOF = "tree messages"
 
 
 class TreeSolver:
-    """Min-plus messages along the edges of a forest; one pass, whatever the time limit.
+    """Min-plus messages along the edges of a forest: one pass, or a quick plan where the clock ends first.
 
     Not ``exact``: where a shared limit binds it proves only a bound.
     """
@@ -43,11 +46,14 @@ class TreeSolver:
         return None
 
     def solve(self, problem: Problem, params: Params, hint: npt.NDArray[np.int64] | None) -> Result:
-        start = time.perf_counter()
-        relaxed = relaxation(problem)
+        clock = Clock(math.inf if params.time_limit is None else params.time_limit)
+        first = quick_start(problem, clock, hint)
+        relaxed = relaxation(problem, clock)
+        if relaxed is None:
+            return before_relaxation(first, self.name, clock)
         if params.log is not None:
             params.log(f"messages by {relaxed.core}")
-        return relaxed_result(relaxed, self.name, start)
+        return relaxed_result(relaxed, self.name, clock.start)
 
 
 def relaxed_result(relaxed: Relaxation, solver: str, start: float) -> Result:

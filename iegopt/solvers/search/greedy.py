@@ -17,25 +17,23 @@ import numpy.typing as npt
 
 from iegopt.problem.arrays import Problem
 from iegopt.solvers.clock import Clock
-from iegopt.solvers.evaluate import feasible, objective
 from iegopt.solvers.exact.relaxation import Relaxation, relaxation
 from iegopt.solvers.exact.tree import relaxed_result
 from iegopt.solvers.result import Params, Result, Status, unheard
+from iegopt.solvers.search.beginning import Best, before_relaxation, quick_start, usable_hint
 from iegopt.solvers.search.outcome import outcome, relaxation_proof
 from iegopt.solvers.search.quick import quick_plan
 from iegopt.solvers.search.repair import repair
 from iegopt.solvers.search.state import State
 from iegopt.solvers.timed.solve import solve_timed
 
-__all__ = ["Best", "GreedySolver", "backtrack_fitting", "construct", "first_plans", "plan_without_time", "usable_hint"]
+__all__ = ["GreedySolver", "backtrack_fitting", "construct", "first_plans", "plan_without_time"]
 
 Ints = npt.NDArray[np.int64]
 _TIME_FOR_A_START = 0.5
 """Seconds of time limit below which no plan is made that is not an answer itself."""
 _START_SHARE, _START_MOST = 0.1, 1.0
 """Of the time limit, and seconds at most, for such a plan."""
-Best = tuple[int, Ints]
-"""Objective in ticks and (V,) options of a feasible plan."""
 
 
 class GreedySolver:
@@ -52,11 +50,13 @@ class GreedySolver:
         if problem.timed:
             hint = plan_without_time(problem, params, hint)
             return solve_timed(problem, params, hint, self.name, clock, search=False, engine=False)
-        relaxed = relaxation(problem)
+        best = quick_start(problem, clock, hint)
+        relaxed = relaxation(problem, clock)
+        if relaxed is None:
+            return before_relaxation(best, self.name, clock)
         proven = relaxed_result(relaxed, self.name, clock.start)
         if proven.status is not Status.UNKNOWN:
             return proven
-        best = usable_hint(problem, hint)
         for plan in first_plans(relaxed, clock, random.Random(params.seed), params.check):
             best = plan if best is None else min(best, plan, key=lambda each: each[0])
             params.report(best[1], relaxed.bound, relaxation_proof(relaxed))
@@ -147,14 +147,6 @@ def construct(
         score[offers.violation > offers.violation.min()] = np.inf
         state.place(v, state.ptr[v] + int(score.argmin()))
     return state
-
-
-def usable_hint(problem: Problem, hint: Ints | None) -> Best | None:
-    """(objective, plan) of a feasible hint."""
-    if hint is None:
-        return None
-    plan = np.asarray(hint, dtype=np.int64)
-    return (objective(problem, plan), plan) if feasible(problem, plan) else None
 
 
 def _least_share(problem: Problem, stage: int) -> int:

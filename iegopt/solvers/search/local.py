@@ -23,13 +23,14 @@ from iegopt.solvers.clock import Clock
 from iegopt.solvers.exact.relaxation import Relaxation, relaxation
 from iegopt.solvers.exact.tree import relaxed_result
 from iegopt.solvers.result import Params, Report, Result, Status, unheard
-from iegopt.solvers.search.greedy import Best, construct, first_plans, plan_without_time, usable_hint
+from iegopt.solvers.search.beginning import Best, before_relaxation, quick_start
+from iegopt.solvers.search.greedy import construct, first_plans, plan_without_time
 from iegopt.solvers.search.moves import Move, best_shift, cheapest_by_site, gathers, swaps
 from iegopt.solvers.search.outcome import outcome, relaxation_proof
 from iegopt.solvers.search.rebuild import rebuild, unbuildable
 from iegopt.solvers.search.repair import repair
 from iegopt.solvers.search.state import State
-from iegopt.solvers.search.tabu import TabuSearch, tabu_reason
+from iegopt.solvers.search.tabu import TabuSearch, tabu_reason, tabu_seconds
 from iegopt.solvers.timed.solve import solve_timed
 
 __all__ = ["LocalSolver", "improve", "search_feasible"]
@@ -55,16 +56,23 @@ class LocalSolver:
         if problem.timed:
             hint = plan_without_time(problem, params, hint)
             return solve_timed(problem, params, hint, self.name, clock, search=True, engine=False)
-        relaxed = relaxation(problem)
+        best = quick_start(problem, clock, hint)
+        relaxed = relaxation(problem, clock)
+        if relaxed is None:
+            return before_relaxation(best, self.name, clock)
         proven = relaxed_result(relaxed, self.name, clock.start)
         if proven.status is not Status.UNKNOWN:
             return proven
         rng = random.Random(params.seed)
-        best = usable_hint(problem, hint)
         for plan in first_plans(relaxed, clock, rng, params.check):
             best = plan if best is None else min(best, plan, key=lambda each: each[0])
             params.report(best[1], relaxed.bound, relaxation_proof(relaxed))
-        if tabu_reason(problem, problem.allowed) is None:
+        note = ""
+        if tabu_reason(problem, problem.allowed) is not None:
+            pass
+        elif clock.left <= tabu_seconds(problem, problem.allowed):
+            note = "; no time left to lay the options out for tabu search"
+        else:
             tabu = TabuSearch(problem, problem.allowed, best, params.seed, params.check, params.report)
             tabu.run(clock, relaxed.bound)
             return outcome(relaxed, tabu.best, self.name, clock, f"{tabu.steps} steps of tabu search")
@@ -73,7 +81,7 @@ class LocalSolver:
         rounds = 0
         if best is not None:
             best, rounds = improve(relaxed, best, clock, rng, params.check, params.report)
-        return outcome(relaxed, best, self.name, clock, f"{rounds} steps of local search")
+        return outcome(relaxed, best, self.name, clock, f"{rounds} steps of local search{note}")
 
 
 def search_feasible(relaxed: Relaxation, clock: Clock, rng: random.Random, check: bool) -> Best | None:

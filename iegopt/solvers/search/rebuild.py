@@ -26,8 +26,8 @@ from iegopt.solvers.evaluate import feasible
 from iegopt.solvers.exact.messages import UNREACHABLE
 from iegopt.solvers.exact.relaxation import Relaxation
 from iegopt.solvers.result import Report, unheard
+from iegopt.solvers.search.beginning import Best
 from iegopt.solvers.search.compiled_rebuild import CompiledRebuild, compilable, layout_seconds
-from iegopt.solvers.search.greedy import Best
 from iegopt.solvers.search.state import State
 
 __all__ = ["rebuild", "unbuildable"]

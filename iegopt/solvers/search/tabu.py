@@ -20,11 +20,11 @@ import numpy.typing as npt
 
 from iegopt.problem.arrays import Problem
 from iegopt.problem.restrict import restrict
-from iegopt.solvers.clock import Clock
+from iegopt.solvers.clock import Clock, lag
 from iegopt.solvers.result import Report, unheard
 from iegopt.solvers.search.tables import MOST_PAIRED, MoveTables, untabled
 
-__all__ = ["TabuSearch", "tabu_reason"]
+__all__ = ["TabuSearch", "tabu_reason", "tabu_seconds"]
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -55,6 +55,12 @@ _FRESH = 500
 _MOST_UNPAIRED = 20_000
 """Options up to which a step is quick without pair costs."""
 
+_LEAST_NEEDS, _EDGE_NEEDS, _PAIR_NEEDS, _CELL_NEEDS = 3e-4, 6.5e-5, 4e-8, 1e-9
+"""Seconds that it takes at least to lay options out, more per edge, per pair of options of an edge, and per pair of any
+options, as measured on one core of a server."""
+_STAGE_NEEDS, _SITE_NEEDS = 2e-5, 2e-9
+"""More per stage, and per stage and site."""
+
 
 def tabu_reason(problem: Problem, mask: Bools) -> str | None:
     """Why the options of a mask are not searched by ``TabuSearch``, ``None`` where they are."""
@@ -63,6 +69,15 @@ def tabu_reason(problem: Problem, mask: Bools) -> str | None:
         return reason
     left, most = int(mask.sum()), MOST_PAIRED if problem.E else _MOST_UNPAIRED
     return f"{left:,} options, more than {most:,}" if left > most else None
+
+
+def tabu_seconds(problem: Problem, mask: Bools) -> float:
+    """Roughly what it takes to lay the options of a mask (O,) out for a search."""
+    left, V = int(mask.sum()), problem.V
+    count = np.bincount(problem.options.stage[mask], minlength=V)
+    cells = int((count[problem.edges.source] * count[problem.edges.target]).sum()) if problem.E else 0
+    edges = _EDGE_NEEDS * problem.E + _PAIR_NEEDS * cells + (_CELL_NEEDS * left * left if problem.E else 0.0)
+    return lag() * (_LEAST_NEEDS + edges + V * (_STAGE_NEEDS + _SITE_NEEDS * problem.topology.S))
 
 
 class TabuSearch:
