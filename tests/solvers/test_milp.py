@@ -66,7 +66,7 @@ def test_a_plan_that_only_tolerances_allow_is_cut_off(monkeypatch: pytest.Monkey
                 at = [o for o in range(own.start, own.stop) if options.site[o] == site and problem.allowed[o]]
                 everything_here[variables.x[at[0] if at else own.start]] = 1.0
             wrong.append(everything_here)
-            return Answer(everything_here, None, False)
+            return Answer(everything_here, None, False, True)
         return answer
 
     monkeypatch.setattr(milp, "solve", careless)
@@ -84,7 +84,17 @@ def test_a_dual_bound_comes_back_below_itself() -> None:
     assert priced.bound_ticks(float("-inf")) == 10**9
 
 
-def test_costs_too_far_apart_for_a_proof_were_told_as_a_limit() -> None:
+def test_a_bound_is_below_what_an_engine_does_not_ask_for() -> None:
+    wide = Objective({0: 10**15}, constant=0, unit=1e9, least=0, grain=1)
+    assert wide.bound_ticks(1.0) <= 10**9 - 10**4  # CBC: 1e-5 units
+
+
+def test_an_objective_is_cut_where_no_better_plan_comes() -> None:
+    priced = Objective({0: 10**15, 1: 2_000, 2: -500}, constant=5_000, unit=1e9, least=4_500, grain=100)
+    assert priced.up_to(8_000) == Objective({0: 3_600, 1: 2_000, 2: -500}, 5_000, 100.0, 4_500, 100)
+
+
+def test_costs_too_far_apart_were_not_proven() -> None:
     problem = random_problem(
         9, links="tree", stages=3, memory="slack", deadline=False, affinity=False, extensions=False
     )
@@ -93,6 +103,18 @@ def test_costs_too_far_apart_for_a_proof_were_told_as_a_limit() -> None:
     wide = dataclasses.replace(problem, options=dataclasses.replace(problem.options, cost=cost))
     result = milp.run_highs(wide, Params(), None)
     assert result.objective == Brute().solve(wide, Params(), None).objective
+    assert result.status is Status.OPTIMAL
+
+
+def test_an_engine_that_ends_without_a_proof_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = backends.solve
+
+    def unsure(engine: Engine, variables: Variables, priced: Objective, *rest: Any) -> Answer:
+        limit, threads, seed, _ = rest
+        return dataclasses.replace(real(engine, variables, priced, limit, threads, seed, lambda *_: None), bound=None)
+
+    monkeypatch.setattr(milp, "solve", unsure)
+    result = milp.run_highs(generate("chain", 4, 8, "slack", 0), Params(), None)
     assert result.status is Status.FEASIBLE
     assert result.note == "HiGHS ended with a plan, and proves it as far as its tolerance goes"
 

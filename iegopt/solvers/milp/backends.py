@@ -37,11 +37,15 @@ Watch = Callable[[list[float] | None, float | None], None]
 
 @dataclass(frozen=True)
 class Answer:
-    """What an engine claims: values per column or ``None``, a dual bound or ``None``, whether infeasible."""
+    """What an engine claims: values per column or ``None``, a dual bound or ``None``, whether infeasible.
+
+    ``ended`` tells whether it was through, and no limit ended it.
+    """
 
     values: list[float] | None
     bound: float | None
     infeasible: bool
+    ended: bool
 
 
 def missing(engine: Engine) -> str | None:
@@ -150,7 +154,9 @@ def _highs(
     found = info.primal_solution_status == 2  # kSolutionStatusFeasible
     values = [_value(column) for column in columns] if found else None
     bound = info.objective_function_value if status == "kOptimal" else info.mip_dual_bound
-    return Answer(values, min(bound, info.mip_dual_bound), status == "kInfeasible")
+    return Answer(
+        values, min(bound, info.mip_dual_bound), status == "kInfeasible", status in ("kOptimal", "kInfeasible")
+    )
 
 
 def _cbc(
@@ -186,7 +192,7 @@ def _cbc(
     values = [_value(column) for column in columns]
     worth = sum(c * values[i] for i, c in objective.coefficient.items())
     bound = worth if optimal else float(reported[-1]) if reported else None
-    return Answer(values if found else None, bound, infeasible)
+    return Answer(values if found else None, bound, infeasible, optimal or infeasible)
 
 
 def _value(column: Any) -> float:

@@ -11,21 +11,24 @@ import numpy.typing as npt
 from iegopt.problem.arrays import NO_LIMIT, Affinity
 from iegopt.solvers.cells import cell_of
 from iegopt.solvers.loads import DeviceLoad
+from iegopt.solvers.milp.limits import LARGEST, Limit
 from iegopt.solvers.milp.variables import EdgeColumns, Variables
 
-__all__ = ["apart", "budget", "finish", "memory", "no_good", "preferred", "together"]
+__all__ = ["apart", "budget", "finish", "memory", "no_good", "path", "preferred", "together"]
 
 Ints = npt.NDArray[np.int64]
 
-LARGEST = 1e4
-"""Largest coefficient of a scaled row: with tolerances of 1e-6 it then holds to 1e-10 of its largest term."""
+_TIMES = 10**7
+"""Cells of a grid of ticks that the latest limit takes: a path has many terms, and each is rounded."""
+_SPARE = 100
+"""Cells by which a limit in time is later: no plan comes so near to it that an engine's tolerance counts."""
 
 
-def memory(variables: Variables, load: DeviceLoad, loaded: dict[int, int]) -> None:
+def memory(variables: Variables, load: DeviceLoad, loaded: dict[int, int]) -> Limit:
     """Σ_o share[o]·x[o] + Σ_k weight[k]·W[k] ≤ capacity, over what lies on one device."""
     terms = {variables.x[o]: int(share) for o, share in zip(load.options.tolist(), load.share, strict=True)}
     terms |= {loaded[k]: int(share) for k, share in zip(load.keys.tolist(), load.key_share, strict=True)}
-    _scaled(variables, terms, load.capacity)
+    return Limit(terms, load.capacity)
 
 
 def together(variables: Variables, rule: Affinity) -> None:
@@ -59,46 +62,65 @@ def preferred(variables: Variables, rule: Affinity) -> int:
     return broken
 
 
-def budget(variables: Variables) -> None:
+def budget(variables: Variables) -> Limit:
     """Σ time[o]·x[o] ≤ budget over the stages of the budget."""
     problem = variables.problem
     own = [o for v in problem.budget_stages for o in variables.options[v].tolist()]
-    _scaled(variables, {variables.x[o]: int(problem.options.time[o]) for o in own}, problem.budget)
+    return Limit({variables.x[o]: int(problem.options.time[o]) for o in own}, problem.budget)
 
 
 def finish(variables: Variables, edges: Sequence[EdgeColumns], latest: Ints) -> None:
     """finish[v] ≥ finish[u] + transfer(e) + time(v), and finish[v] ≥ time(v); finish[v] ≤ latest[v].
 
-    No big M: the transfer is linear in the w. Stages with ``latest`` = ``NO_LIMIT`` get no column.
+    No big M: the transfer is linear in the w. Stages with ``latest`` = ``NO_LIMIT`` get no column. Ticks are rounded
+    down to a grid, and the limits are later by some of its cells: no plan in time is cut off.
     """
     problem = variables.problem
     reached = np.flatnonzero(latest < NO_LIMIT).tolist()
-    unit = max(1.0, float(latest[reached].max()) / LARGEST)
-    end = {v: variables.column(float(latest[v]) / unit) for v in reached}
+    last = int(latest[reached].max())
+    cell = max(1, -(-last // _TIMES))
+    scale = max(1.0, last // cell / LARGEST)
+    spare = _SPARE if scale > 1 else 0
+    end = {v: variables.column((int(latest[v]) // cell + spare) / scale) for v in reached}
 
-    def times(options: Ints, ticks: Ints) -> dict[int, float]:
-        return {variables.x[o]: t / unit for o, t in zip(options.tolist(), ticks.tolist(), strict=True) if t}
+    def cells(columns: Sequence[int], ticks: Sequence[int]) -> dict[int, float]:
+        # Beside others that are not negative, one that comes too late may be as late as one likes.
+        enough = last // cell + _SPARE + 1 if min(ticks, default=0) >= 0 else NO_LIMIT
+        return {c: min(t // cell, enough) / scale for c, t in zip(columns, ticks, strict=True) if t // cell}
 
-    own = {v: times(variables.options[v], problem.options.time[variables.options[v]]) for v in reached}
+    def times(options: Ints) -> dict[int, float]:
+        return cells([variables.x[o] for o in options.tolist()], problem.options.time[options].tolist())
+
+    own = {v: times(variables.options[v]) for v in reached}
     for v in reached:
         variables.add({**own[v], end[v]: -1.0}, "<=", 0)
     for edge in edges:
         u, v = int(problem.edges.source[edge.terms.edge]), int(problem.edges.target[edge.terms.edge])
         if v in end:
-            transfer = {d.column: d.time / unit for d in edge.due if d.time}
-            fixed = times(edge.terms.options, edge.terms.time)
-            variables.add({**own[v], **fixed, **transfer, end[u]: 1.0, end[v]: -1.0}, "<=", 0)
+            moved = _transfer(variables, edge)
+            transfer = cells(list(moved), list(moved.values()))
+            variables.add({**own[v], **transfer, end[u]: 1.0, end[v]: -1.0}, "<=", 0)
+
+
+def path(variables: Variables, stages: Sequence[int], along: Sequence[EdgeColumns], latest: int) -> Limit:
+    """Σ time[o]·x[o] over the stages of a path + Σ transfer(e) over its edges ≤ latest."""
+    options = variables.problem.options
+    terms = {variables.x[o]: int(options.time[o]) for v in stages for o in variables.options[v].tolist()}
+    for edge in along:
+        for column, ticks in _transfer(variables, edge).items():
+            terms[column] = terms.get(column, 0) + ticks
+    return Limit(terms, latest)
+
+
+def _transfer(variables: Variables, edge: EdgeColumns) -> dict[int, int]:
+    """Ticks of a transfer: those that an option of the source pays in any case, and those that are due."""
+    fixed = zip(edge.terms.options.tolist(), edge.terms.time.tolist(), strict=True)
+    return {variables.x[o]: t for o, t in fixed if t} | {d.column: d.time for d in edge.due if d.time}
 
 
 def no_good(variables: Variables, options: Sequence[int]) -> None:
     """Σ x over the options ≤ their number − 1: they do not go together."""
     variables.add({variables.x[o]: 1.0 for o in options}, "<=", len(options) - 1)
-
-
-def _scaled(variables: Variables, terms: dict[int, int], limit: int) -> None:
-    """Σ terms ≤ limit in floats: as it is where it is small, else divided down to ``LARGEST``."""
-    scale = max(1.0, max(terms.values(), default=0) / LARGEST)
-    variables.add({column: value / scale for column, value in terms.items()}, "<=", limit / scale)
 
 
 def _cells(variables: Variables, rule: Affinity, stage: int) -> dict[int, int]:

@@ -1,7 +1,7 @@
 """MILP as a solver of the table: build, solve through PuLP, price the plan again, cut off what only floats allow.
 
-An engine's plan that overfills a device by less than its tolerance is infeasible in integers; its options on that
-device are forbidden together and the programme is solved again, until the plan holds or the time is over.
+An engine's plan that breaks a limit by less than the programme tells apart is infeasible in integers; what it breaks
+is stated exactly and the programme is solved again, until the plan holds or the time is over.
 """
 
 from __future__ import annotations
@@ -12,20 +12,20 @@ import time
 import numpy as np
 import numpy.typing as npt
 
-from iegopt.problem.arrays import NO_LIMIT, Problem
-from iegopt.solvers.evaluate import device_load
+from iegopt.problem.arrays import Problem
 from iegopt.solvers.incumbent import NO_OPTION, Incumbent, Report, no_option
-from iegopt.solvers.loads import device_loads, latest_finish, shared_weights
-from iegopt.solvers.milp import constraints
 from iegopt.solvers.milp.backends import Engine, solve
-from iegopt.solvers.milp.objective import Objective, minimise
+from iegopt.solvers.milp.limits import Limit, relaxed
+from iegopt.solvers.milp.programme import cut_off, formulate
 from iegopt.solvers.milp.variables import Variables
 from iegopt.solvers.result import Params, Result, Status, unheard
-from iegopt.solvers.surcharges import allowed_of, edge_terms
 
 __all__ = ["run_cbc", "run_highs"]
 
 Ints = npt.NDArray[np.int64]
+
+_CLOSER = 0.1
+"""Part of the objective's unit at most, where it is proved again without what the plan at hand makes too dear."""
 
 
 def run_highs(problem: Problem, params: Params, hint: Ints | None, report: Report = unheard) -> Result:
@@ -44,11 +44,11 @@ def _run(engine: Engine, name: str, problem: Problem, params: Params, hint: Ints
     empty = no_option(problem)
     if empty is not None:
         return best.infeasible(NO_OPTION, empty, time.perf_counter() - began)
-    variables, priced = _formulate(problem)
+    programme = formulate(problem)
+    variables, priced = programme.variables, programme.priced
     best.raise_bound(priced.least, "cheapest options")
     if best.objective is not None:
-        cutoff = (best.objective - priced.constant) / priced.unit
-        variables.add(priced.coefficient, "<=", cutoff + 1e-6 * (1 + abs(cutoff)))
+        relaxed(variables, Limit(priced.ticks, best.objective - priced.constant))
 
     def watch(values: list[float] | None, bound: float | None) -> None:
         if values is not None:
@@ -71,9 +71,15 @@ def _run(engine: Engine, name: str, problem: Problem, params: Params, hint: Ints
             best.raise_bound(priced.bound_ticks(answer.bound), engine)
         if params.log is not None:
             params.log(f"{engine}: bound {best.bound} after {seconds:.2f} s")
-        if answer.values is None or best.offer(_choice(variables, answer.values)):
-            return _ended(engine, best.result(seconds, stats), params.time_limit)
-        constraints.no_good(variables, _conflicting(problem, _choice(variables, answer.values)))
+        if answer.values is not None and not best.offer(_choice(variables, answer.values)):
+            cut_off(programme, _choice(variables, answer.values))
+            continue
+        result = best.result(seconds, stats)
+        closer = None if best.objective is None else priced.up_to(best.objective)
+        proven = result.status is not Status.FEASIBLE
+        if proven or not answer.ended or closer is None or closer.unit > priced.unit * _CLOSER:
+            return _ended(engine, result, params.time_limit)
+        priced = closer
 
 
 def _ended(engine: Engine, result: Result, time_limit: float | None) -> Result:
@@ -85,45 +91,7 @@ def _ended(engine: Engine, result: Result, time_limit: float | None) -> Result:
     return result
 
 
-def _formulate(problem: Problem) -> tuple[Variables, Objective]:
-    """The whole programme: columns, rows, objective."""
-    options = [allowed_of(problem, v) for v in range(problem.V)]
-    variables = Variables(problem, options)
-    latest = latest_finish(problem)
-    edges = []
-    for e in range(problem.E):
-        u, v = int(problem.edges.source[e]), int(problem.edges.target[e])
-        edges.append(variables.edge(edge_terms(problem, e, bool(latest[v] < NO_LIMIT), options[u], options[v])))
-    loads = device_loads(problem, options)
-    weights = shared_weights(problem, options)
-    loaded = {k: variables.loaded(weights[k]) for k in sorted({k for load in loads for k in load.keys.tolist()})}
-    for load in loads:
-        constraints.memory(variables, load, loaded)
-    penalties = []
-    for rule in problem.affinities:
-        if not rule.required:
-            penalties.append((constraints.preferred(variables, rule), rule.penalty))
-        elif rule.apart:
-            constraints.apart(variables, rule)
-        else:
-            constraints.together(variables, rule)
-    if problem.has_path_limits:
-        constraints.finish(variables, edges, latest)
-    if problem.budget < NO_LIMIT:
-        constraints.budget(variables)
-    return variables, minimise(variables, edges, penalties)
-
-
 def _choice(variables: Variables, column_values: list[float]) -> Ints:
     values = np.array(column_values)
     chosen = [int(own[np.argmax(values[[variables.x[o] for o in own.tolist()]])]) for own in variables.options]
     return np.array(chosen, dtype=np.int64)
-
-
-def _conflicting(problem: Problem, choice: Ints) -> list[int]:
-    """Options of an infeasible plan that do not go together: those on an overfilled device, else all."""
-    over = np.flatnonzero(device_load(problem, choice) > problem.capacity)
-    if not over.size:
-        return [int(o) for o in choice]
-    site = problem.options.site
-    return [int(o) for o in choice if over[0] in problem.topology.devices_of(int(site[o]))]
