@@ -93,7 +93,7 @@ def test_bytes_beside_devices_are_told_apart(seed: int, engine: Engine) -> None:
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", [*range(12), 378])  # the last one is what CBC's preprocessing gets wrong
 def test_ticks_beside_seconds_are_told_apart(seed: int, engine: Engine) -> None:
     proves_what_is_true(of_ticks_and_seconds(seed), engine)
 

@@ -171,13 +171,14 @@ def _cbc(
     command = getattr(pulp, "PULP_CBC_CMD", None) or pulp.COIN_CMD
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder) / "cbc.log"
+        # Preprocessing of CBC 2.10 cuts off best plans of problems whose rows are whole numbers up to 10.
         solver = command(
             msg=False,
             timeLimit=time_limit,
             threads=threads if threads > 1 else None,
             gapRel=0,
             logPath=str(log),
-            options=[f"randomCbcSeed {seed}"],
+            options=[f"randomCbcSeed {seed}", "preprocess off"],
         )
         solver.tmpDir = folder
         stats = model.solve(solver)
