@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from iegopt.errors import BackendError
+from iegopt.problem.arrays import Edges
 from iegopt.problem.families import generate
 from iegopt.solvers.brute import Brute
 from iegopt.solvers.cpsat.solver import run as run_cpsat
@@ -153,12 +154,10 @@ def test_pulp_4_without_cbc_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_what_pulp_would_build_for_minutes_is_refused() -> None:
     problem = generate("chain", 4, 8, "slack", 0)
     assert Milp("milp").supports(problem) is None
-    many = dataclasses.replace(
-        problem,
-        edges=dataclasses.replace(
-            problem.edges, source=np.zeros(10**5, dtype=np.int64), target=np.ones(10**5, np.int64)
-        ),
-    )
+    count = 10**5
+    first, second, size = np.zeros(count, dtype=np.int64), np.ones(count, dtype=np.int64), np.ones(count)
+    edges = Edges(first, second, size, size, size, (None,) * count, ("data",) * count)
+    many = dataclasses.replace(problem, edges=edges)
     reason = Milp("milp").supports(many)
     assert reason is not None
     assert "coefficients" in reason
