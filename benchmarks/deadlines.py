@@ -57,7 +57,7 @@ REST = 0.08
 """Pause after an instance, as part of its time: a real-time class is stopped where it takes over 95 % of a second."""
 STEPS = (
     (Planner, "graph"), (InTime, "first"), (Planner, "verify"), (InTime, "_over"), (in_time, "compile_graph"),
-    (planner, "decoded"), (auto, "quick_plan"), (auto, "relaxation"), (auto, "fold"), (AutoSolver, "_search"),
+    (planner, "decoded"), (auto, "quick_start"), (auto, "relaxation"), (auto, "fold"), (AutoSolver, "_search"),
     (api, "_verify"),
 )  # fmt: skip
 

@@ -98,7 +98,8 @@ def pairs_of_rules(problem: Problem) -> tuple[Ints, Ints]:
 
 
 def _pairs_of_rules(problem: Problem) -> tuple[Ints, Ints]:
-    rules = [rule for rule in problem.affinities if rule.required or rule.penalty > 0]
+    several = (rule for rule in problem.affinities if len(rule.stages) > 1)
+    rules = [rule for rule in several if rule.required or rule.penalty > 0]
     if not rules:
         return _NONE, _NONE
     ruled = np.unique(np.concatenate([np.array(rule.stages, dtype=np.int64) for rule in rules]))
