@@ -85,7 +85,8 @@ def test_what_is_not_generalised_assignment_is_refused() -> None:
     problem = unconnected(SOLVABLE[0])
     assert inseparable(dataclasses.replace(problem, deadline=10**12)) == "limits along paths"
     wide = problem.topology
-    gangs = dataclasses.replace(problem, topology=dataclasses.replace(wide, device_ptr=2 * wide.device_ptr))
+    pairs = dataclasses.replace(wide, device_ptr=2 * wide.device_ptr, device_index=np.repeat(wide.device_index, 2))
+    gangs = dataclasses.replace(problem, topology=pairs)
     assert inseparable(gangs) == "gangs"
     joined = dataclasses.replace(problem, edges=dataclasses.replace(problem.edges, weight=np.ones(problem.E)))
     assert inseparable(joined) == (None if problem.E == 0 else "costs of edges")
