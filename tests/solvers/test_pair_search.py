@@ -92,7 +92,9 @@ def test_a_known_plan_is_beaten_or_kept(seed: int) -> None:
 def test_what_is_not_dense_is_left_to_prices() -> None:
     problem = random_problem(0, shape="chain", gangs=False)
     assert unpaired(problem, problem.allowed) == "few edges"
-    wide = dataclasses.replace(problem.topology, device_ptr=2 * problem.topology.device_ptr)
+    narrow = problem.topology
+    pairs = np.repeat(narrow.device_index, 2)
+    wide = dataclasses.replace(narrow, device_ptr=2 * narrow.device_ptr, device_index=pairs)
     assert unpaired(dataclasses.replace(problem, topology=wide), problem.allowed) == "gangs"
 
 
