@@ -79,10 +79,11 @@ def main() -> None:
     watch = Watch(STEPS)
     gc.freeze()  # as a server does once it is up
     rows: list[dict[str, Any]] = []
+    calls = 2 * len(arguments.deadlines)
     for number in range(arguments.count):
         begun = time.perf_counter()
         rng = random.Random(f"{arguments.seed}-{number}")
-        name, call = _request(rng, planners) if number % 4 == 3 else _problem(rng, number)
+        name, call = _request(rng, planners, calls) if number % 4 == 3 else _problem(rng, number)
         with _load(arguments.load):
             rows += [_timed(watch, name, call, deadline) for deadline in arguments.deadlines]
             if name.startswith("plan"):
@@ -134,16 +135,17 @@ def _problem(rng: random.Random, seed: int) -> tuple[str, Call]:
     return f"solve {problem.name}", call
 
 
-def _request(rng: random.Random, planners: dict[int, Planner]) -> tuple[str, Call]:
+def _request(rng: random.Random, planners: dict[int, Planner], calls: int) -> tuple[str, Call]:
     stages, sites = rng.choice(STAGES), rng.choice(SITES)
-    planner, request = planners[sites], _graph(rng, stages)
+    planner, drawn = planners[sites], rng.random()
+    # Read anew for every call: of the request it had last, a planner keeps the graph.
+    requests = [_graph(random.Random(drawn), stages) for _ in range(calls)]
     for _ in range(20):
         device = f"{rng.choice(MODELS)}-{rng.randrange(sites // len(MODELS))}"
         planner.update(device, utilisation=rng.random(), used=rng.randrange(40) * 10**9)
 
     def call(milliseconds: float) -> Plan | NoPlan:
-        # A copy: of the request it had last, a planner keeps the graph.
-        return planner.plan(request.model_copy(), deadline_ms=milliseconds, explained=False)
+        return planner.plan(requests.pop(), deadline_ms=milliseconds, explained=False)
 
     return f"plan {stages}x{sites}", call
 

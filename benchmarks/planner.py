@@ -65,7 +65,7 @@ def _measured(planner: Planner, request: RequestSpec) -> dict[str, Any]:
     seconds: dict[str, list[float]] = {"plan": [], "compile": [], "tree": []}
     for run in range(RUNS):
         planner.update(f"H100-{run % 256}", utilisation=0.3 + 0.005 * run)
-        anew = request.model_copy()  # of the one it had last, a planner keeps the graph
+        anew = _request()  # of the one it had last, a planner keeps the graph
         start = time.perf_counter()
         planner.plan(anew, explained=False)
         seconds["plan"].append(time.perf_counter() - start)
