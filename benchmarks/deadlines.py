@@ -63,6 +63,8 @@ STEPS = (
 
 Call = Callable[[float], Plan | NoPlan | Result]
 """Milliseconds in; the answer out."""
+Asked = Callable[[], Call]
+"""Asks anew: a request is read again, as a planner keeps the graph of the one it had last."""
 
 
 def main() -> None:
@@ -79,15 +81,14 @@ def main() -> None:
     watch = Watch(STEPS)
     gc.freeze()  # as a server does once it is up
     rows: list[dict[str, Any]] = []
-    calls = 2 * len(arguments.deadlines)
     for number in range(arguments.count):
         begun = time.perf_counter()
         rng = random.Random(f"{arguments.seed}-{number}")
-        name, call = _request(rng, planners, calls) if number % 4 == 3 else _problem(rng, number)
+        name, asked = _request(rng, planners) if number % 4 == 3 else _problem(rng, number)
         with _load(arguments.load):
-            rows += [_timed(watch, name, call, deadline) for deadline in arguments.deadlines]
+            rows += [_timed(watch, name, asked(), deadline) for deadline in arguments.deadlines]
             if name.startswith("plan"):
-                rows += [_timed(watch, f"again: {name}", call, deadline) for deadline in arguments.deadlines]
+                rows += [_timed(watch, f"again: {name}", asked(), deadline) for deadline in arguments.deadlines]
         time.sleep(REST * (time.perf_counter() - begun))
         if number % 100 == 99:
             print(f"{number + 1} of {arguments.count}", file=sys.stderr, flush=True)
@@ -123,31 +124,30 @@ def main() -> None:
     )  # fmt: skip
 
 
-def _problem(rng: random.Random, seed: int) -> tuple[str, Call]:
+def _problem(rng: random.Random, seed: int) -> tuple[str, Asked]:
     """A generated problem; every call gets its own copy, so that nothing cached in it helps the next."""
     family, memory = rng.choice(FAMILIES), rng.choice(get_args(Memory))
     problem = generate(family, rng.choice(STAGES), rng.choice(SITES), memory, seed, gangs=rng.random() < 0.3)
 
-    def call(milliseconds: float) -> Result:
+    def asked() -> Call:
         fresh = dataclasses.replace(problem, topology=dataclasses.replace(problem.topology))
-        return solve(fresh, "auto", Params(time_limit=milliseconds / 1000))
+        return lambda milliseconds: solve(fresh, "auto", Params(time_limit=milliseconds / 1000))
 
-    return f"solve {problem.name}", call
+    return f"solve {problem.name}", asked
 
 
-def _request(rng: random.Random, planners: dict[int, Planner], calls: int) -> tuple[str, Call]:
+def _request(rng: random.Random, planners: dict[int, Planner]) -> tuple[str, Asked]:
     stages, sites = rng.choice(STAGES), rng.choice(SITES)
     planner, drawn = planners[sites], rng.random()
-    # Read anew for every call: of the request it had last, a planner keeps the graph.
-    requests = [_graph(random.Random(drawn), stages) for _ in range(calls)]
     for _ in range(20):
         device = f"{rng.choice(MODELS)}-{rng.randrange(sites // len(MODELS))}"
         planner.update(device, utilisation=rng.random(), used=rng.randrange(40) * 10**9)
 
-    def call(milliseconds: float) -> Plan | NoPlan:
-        return planner.plan(requests.pop(), deadline_ms=milliseconds, explained=False)
+    def asked() -> Call:
+        request = _graph(random.Random(drawn), stages)
+        return lambda milliseconds: planner.plan(request, deadline_ms=milliseconds, explained=False)
 
-    return f"plan {stages}x{sites}", call
+    return f"plan {stages}x{sites}", asked
 
 
 def _graph(rng: random.Random, count: int) -> RequestSpec:

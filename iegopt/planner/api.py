@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
+import weakref
 from collections.abc import Callable
 from typing import Self, overload
 
@@ -77,8 +78,9 @@ class Planner(Questions):
         self._tail = Tail()
         self._in_time = InTime()
         self._in_time.prepare(self._cluster)
-        # The last one: requests do not change, and who loads one plans it next.
-        self._graph: tuple[RequestSpec, GraphSpec] | None = None
+        # Of the last request: requests do not change, and who loads one plans it next. Gone when that is, so that
+        # nobody's deadline pays for letting go of a graph.
+        self._graph: list[tuple[weakref.ref[RequestSpec], GraphSpec]] = []
         self._known: tuple[CompiledCluster, tuple[Links, WidestPrecision]] | None = None
         self._known_of(self._cluster)
         keep_freed_memory()
@@ -110,12 +112,14 @@ class Planner(Questions):
             Unknown model, or a graph over its ``dag_constraints``.
         """
         self._asked(request)
-        known = self._graph
-        if known is None or known[0] is not request:
-            card = library.llm(request.model) if request.model is not None else None
-            known = request, build_graph(request, card, tokenizer=self._tokenizer, cards=library.llm).spec
-            self._graph = known
-        return known[1]
+        for known, graph in self._graph:
+            if known() is request:
+                return graph
+        card = library.llm(request.model) if request.model is not None else None
+        graph = build_graph(request, card, tokenizer=self._tokenizer, cards=library.llm).spec
+        kept = self._graph = []
+        kept.append((weakref.ref(request, lambda _: kept.clear()), graph))
+        return graph
 
     def load(self, request: RequestSpec) -> None:
         """Read the cards that a request names from their files, build its graph and work out what its stages take now,
