@@ -154,9 +154,8 @@ class AutoSolver:
                 return crowded
             return solve_separable(problem, params, None if first is None else first[1], clock)
         share = clock.slice(min(_SEARCH_SHARE * clock.left, _SEARCH_MOST)) if clock.left > _ENGINE_NEEDS else clock
-        if (
-            first is None and share is clock
-        ):  # construction that finds nothing takes all of it, and counting may say why
+        if first is None and share is clock:
+            # Construction that finds nothing takes all of it, and counting may say why.
             share = Clock(clock.limit - counting_seconds(problem), clock.start)
         run = Run(relaxed, first, params, clock, share, note)
         prices, turns = RootPrices(run), Turns(run)

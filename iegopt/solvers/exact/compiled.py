@@ -134,18 +134,10 @@ def _registered() -> tuple[dict[str, tuple[Any, str]], str | None]:
     of_prices = beam_kernels, branch_kernels, edge_kernels, exchange_kernel
     for also in (*of_prices, link_kernels, node_kernels, price_kernels, table_kernel):
         assert all(name in kernels.KERNELS for name in also.__all__)
-    searches = (
-        in_search,
-        chain_kernel,
-        first_kernel,
-        quick_kernel,
-        in_time,
-        openings,
-        dispatching,
-        reinsertion,
-        schedule_tree,
-    )
-    return {name: known for module in (kernels, *searches, sound) for name, known in module.KERNELS.items()}, None
+    searches = in_search, chain_kernel, first_kernel, quick_kernel
+    timed = in_time, openings, dispatching, reinsertion, schedule_tree
+    modules = kernels, *searches, *timed, sound
+    return {name: known for module in modules for name, known in module.KERNELS.items()}, None
 
 
 def _call_each() -> None:
