@@ -6,6 +6,7 @@ import pytest
 
 import iegopt
 from iegopt.planner import Planner
+from iegopt.solvers.clock import Clock
 from iegopt.spec.cluster import ClusterSpec
 from iegopt.spec.explain_error import validate
 from iegopt.spec.request import RequestSpec
@@ -75,3 +76,15 @@ def test_a_bad_worker_is_refused(worker: object, words: str) -> None:
     with pytest.raises(iegopt.errors.InputError, match=r"devices\.0\.worker") as caught:
         cluster(a=worker)
     assert words in str(caught.value)
+
+
+def test_first_plans_do_not_put_stages_where_no_worker_serves_them() -> None:
+    """Whatever the deadline: a plan that the verifier refused would be an error, and the request lost."""
+    planner = Planner(cluster(a={"roles": ["lm"]}, b={"roles": ["cpu"]}))
+    planner.load(REQUEST)
+    assert planner._in_time._first.plan(planner._cluster, planner.graph(REQUEST), REQUEST, Clock(1.0)) is None
+    for milliseconds in (0.5, 1.0, 2.0, 5.0, 20.0, 1000.0):
+        plan = planner.plan(REQUEST, deadline_ms=milliseconds)
+        if isinstance(plan, iegopt.Plan):
+            assert {stage.id: stage.site for stage in plan.stages}["output"] == "b"
+    assert isinstance(plan, iegopt.Plan)
