@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
 from math import isfinite
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
-__all__ = ["CostSplit", "NoPlan", "Plan", "StagePlan", "TransferPlan", "WeightsUsed", "made"]
+__all__ = ["CostSplit", "NoPlan", "Parts", "Plan", "StagePlan", "TransferPlan", "WeightsUsed", "made"]
 
 T = TypeVar("T")
 
@@ -97,6 +97,13 @@ class TransferPlan:
     cost: float
 
 
+class Parts(Protocol):
+    """Stages and transfers of a plan that are written out when one asks for them."""
+
+    def stages(self) -> tuple[StagePlan, ...]: ...
+    def transfers(self) -> tuple[TransferPlan, ...]: ...
+
+
 @dataclass(frozen=True)
 class Plan:
     """The answer to one request on one cluster; ``verify.plan.check`` recomputes all of it.
@@ -105,6 +112,9 @@ class Plan:
     ``termination`` is what the request asks of its executor when a limit is reached. ``tier`` is the fallback
     step that had to be opened (``"preferred"``, or a step's name; ``None`` where no device was preferred).
     ``explanation`` is filled by ``iegopt.explain``.
+
+    A plan that was ``made`` with ``Parts`` as its field ``parts``, in place of ``stages`` and ``transfers``, has these
+    when they are first read: a deadline of a millisecond is over before a hundred objects are made.
     """
 
     request: str
@@ -128,6 +138,10 @@ class Plan:
     weights: WeightsUsed
     reference_price: float
     explanation: dict[str, Any] = field(default_factory=dict)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """For copies and pickles: with all parts, without what they are made from."""
+        return {name: getattr(self, name) for name in type(self).__dataclass_fields__}
 
     @property
     def placement(self) -> dict[str, dict[str, str]]:
@@ -167,6 +181,26 @@ class Plan:
             "reference_price": self.reference_price,
             "explanation": self.explanation,
         }
+
+
+class _WhenRead:
+    """Stages or transfers of a plan made with ``Parts``: read once, they are its own."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __get__(self, plan: Plan | None, owner: type[Plan]) -> Any:
+        parts: Parts | None = None if plan is None else plan.__dict__.get("parts")
+        if plan is None or parts is None:
+            raise AttributeError(f"{owner.__name__} has no {self.name}")
+        found = plan.__dict__[self.name] = getattr(parts, self.name)()
+        if "stages" in plan.__dict__ and "transfers" in plan.__dict__:
+            plan.__dict__.pop("parts", None)
+        return found
+
+
+for _name in ("stages", "transfers"):
+    setattr(Plan, _name, _WhenRead(_name))  # after the fact: to a dataclass it would be the field's default
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
+import pickle
 import random
 import time
 from pathlib import Path
@@ -20,8 +22,9 @@ from iegopt.explain.chosen import chosen
 from iegopt.planner import Planner
 from iegopt.planner.answer import beside_first
 from iegopt.planner.first import FirstPlans
+from iegopt.planner.first_told import parts_of
 from iegopt.planner.promising import Promising
-from iegopt.plans import CostSplit, Plan, StagePlan, TransferPlan
+from iegopt.plans import CostSplit, Plan, StagePlan, TransferPlan, made
 from iegopt.problem.decode import decode
 from iegopt.solvers.clock import Clock
 from iegopt.solvers.evaluate import feasible, objective
@@ -141,13 +144,36 @@ def test_kernels_place_the_largest_first_where_the_graphs_order_leaves_no_room(
             assert (None if plan is None else [stage.site for stage in plan.stages]) == sites
 
 
+def test_a_first_plan_is_written_out_when_it_is_read(planner: Planner) -> None:
+    asked = request()
+    plan = first(planner, asked)
+    assert not {"stages", "transfers"} & vars(plan).keys()
+    twin, read = copy.copy(plan), dataclasses.replace(plan)
+    assert parts_of(plan) is None
+    assert plan.stages is plan.stages
+    assert pickle.loads(pickle.dumps(first(planner, asked))).stages == plan.stages
+    assert twin.document() == read.document() == plan.document()
+    assert twin == read == plan
+    assert len(plan.transfers) == 5
+    with pytest.raises(AttributeError, match="Plan has no stages"):
+        made(Plan, {}).stages  # noqa: B018
+
+
+def test_the_terms_of_a_first_plan_are_the_sums_over_its_parts(planner: Planner) -> None:
+    plan = first(planner, request())
+    for name in ("L", "T", "M", "dollars"):
+        assert getattr(plan.cost, name) == pytest.approx(sum(getattr(stage.cost, name) for stage in plan.stages))
+    assert pytest.approx(sum(transfer.exposed for transfer in plan.transfers)) == plan.cost.D
+    assert plan.makespan == max(stage.finish for stage in plan.stages)
+
+
 def test_made_things_have_all_fields(planner: Planner) -> None:
     asked = chain(random.Random(1), 4)
     for plan in (first(planner, asked), planner.plan(asked)):
         assert isinstance(plan, Plan)
         stage, transfer = plan.stages[0], plan.transfers[0]
         for kind, thing in ((StagePlan, stage), (TransferPlan, transfer), (CostSplit, stage.cost)):
-            assert vars(thing).keys() == {field.name for field in dataclasses.fields(kind)}  # type: ignore[arg-type]
+            assert vars(thing).keys() == {field.name for field in dataclasses.fields(kind)}
 
 
 @pytest.mark.parametrize("name", ["agent", "chat", "rag", "kv-streaming", "research-agent"])

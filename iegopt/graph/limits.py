@@ -42,20 +42,21 @@ def check_limits(spec: GraphSpec, limits: DagConstraints, cards: Cards) -> None:
     LimitError
         Naming the limit, what the graph needs, and what is allowed.
     """
-    kinds = [stage.type for stage in spec.stages]
-    tools, again = kinds.count(StageKind.TOOL), kinds.count(StageKind.RE_PREFILL)
-    with_model = [stage for stage in spec.stages if stage.model is not None]
-    _generate_with_decoders(with_model, cards)
-    _within_context(with_model, cards)
+    figures = spec.figures()
+    asks = figures.asks
+    if figures.plain is None:
+        with_model = [stage for stage in spec.stages if stage.model is not None]
+        _generate_with_decoders(with_model, cards)
+        _within_context(with_model, cards)
     # No path has more stages than the graph, nor more rounds: most graphs need no look at their paths.
-    if len(kinds) > limits.max_depth:
+    if len(spec.stages) > limits.max_depth:
         _at_most("max_depth", depth(spec), limits.max_depth, "stages from first prefill to output")
     _at_most("max_nodes", len(spec.stages), limits.max_nodes, "stages")
-    _at_most("max_tool_calls", tools, limits.max_tool_calls, "tool calls")
-    if again > limits.max_agent_rounds:
+    _at_most("max_tool_calls", asks.tools, limits.max_tool_calls, "tool calls")
+    if asks.again > limits.max_agent_rounds:
         _at_most("max_agent_rounds", rounds(spec), limits.max_agent_rounds, "agent rounds")
-    _at_most("max_token_budget", token_use(spec), limits.max_token_budget, "tokens")
-    held = kv_cache_size(spec, cards)
+    _at_most("max_token_budget", asks.tokens, limits.max_token_budget, "tokens")
+    held = asks.kv if figures.plain is not None else kv_cache_size(spec, cards)
     if held > limits.max_kv_cache_size:
         raise LimitError("max_kv_cache_size", _gigabytes(held), _gigabytes(limits.max_kv_cache_size))
 
@@ -105,8 +106,7 @@ def rounds(spec: GraphSpec) -> int:
 
 def token_use(spec: GraphSpec) -> int:
     """Tokens that the LLM stages prefill and decode, over the batch."""
-    work = [stage.tokens for stage in spec.stages if stage.tokens is not None and stage.type in LLM_KINDS]
-    return sum((tokens.new + tokens.output) * tokens.batch for tokens in work)
+    return spec.figures().asks.tokens
 
 
 def kv_cache_size(spec: GraphSpec, cards: Cards) -> int:

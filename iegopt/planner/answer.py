@@ -6,7 +6,7 @@ import dataclasses
 from typing import Any
 
 from iegopt.explain.conflict import Conflict, find_conflict
-from iegopt.plans import NoPlan, Plan
+from iegopt.plans import NoPlan, Plan, made
 from iegopt.problem.compile import Compiled
 from iegopt.problem.decode import decode, in_seconds
 from iegopt.solvers.result import OPTIMALITY_GAP, Result, Status, relative_gap
@@ -34,7 +34,8 @@ def beside_first(first: Plan, result: Result) -> Plan:
     gap = relative_gap(first.objective, bound)
     status = Status.OPTIMAL if gap is not None and gap <= OPTIMALITY_GAP else Status.FEASIBLE
     note = f"{result.note}; the first plan, by best fit over promising sites, is better"
-    return dataclasses.replace(first, bound=bound, gap=gap, status=str(status), proof=result.proof, note=note)
+    said = {"bound": bound, "gap": gap, "status": str(status), "proof": result.proof, "note": note}
+    return made(Plan, {**vars(first), **said})
 
 
 def no_time(request: str, cluster: str, seconds: float) -> NoPlan:

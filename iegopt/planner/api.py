@@ -26,6 +26,7 @@ from iegopt.explain.chosen import chosen, starts_of
 from iegopt.explain.questions import Questions
 from iegopt.graph.builder import build_graph
 from iegopt.planner.answer import beside_first, conflicts_of, decoded, no_plan, no_time
+from iegopt.planner.first_check import FirstChecks
 from iegopt.planner.in_time import InTime
 from iegopt.plans import NoPlan, Plan
 from iegopt.problem.cluster import CompiledCluster
@@ -77,12 +78,12 @@ class Planner(Questions):
         self._replanned: BatchPlan | None = None
         self._tail = Tail()
         self._in_time = InTime()
-        self._in_time.prepare(self._cluster)
         # Of the last request: requests do not change, and who loads one plans it next. Gone when that is, so that
         # nobody's deadline pays for letting go of a graph.
         self._graph: list[tuple[weakref.ref[RequestSpec], GraphSpec]] = []
         self._known: tuple[CompiledCluster, tuple[Links, WidestPrecision]] | None = None
-        self._known_of(self._cluster)
+        self._checks = FirstChecks(*self._known_of(self._cluster))
+        self._prepare()
         keep_freed_memory()
 
     def update(
@@ -101,7 +102,11 @@ class Planner(Questions):
             Unknown device, or a figure out of range.
         """
         self._cluster.update(device, queue=queue, utilisation=utilisation, used=used)
-        self._in_time.prepare(self._cluster)
+        self._prepare()
+
+    def _prepare(self) -> None:
+        """What the next deadline need not wait for."""
+        self._checks.prepare(self._in_time.prepare(self._cluster))
 
     def graph(self, request: RequestSpec) -> GraphSpec:
         """The execution graph of a request: the one it gives, or the builder's.
@@ -257,8 +262,9 @@ class Planner(Questions):
         if plan is None:
             return None
         begun = time.thread_time()
-        violations = self.verify(plan, request, graph).violations
-        self._in_time.learn_check(time.thread_time() - begun, len(graph.stages))
+        holds = self._checks.hold(plan, request, graph)
+        violations = () if holds else self.verify(plan, request, graph).violations
+        self._in_time.learn_check(time.thread_time() - begun, len(graph.stages), by_arrays=holds)
         wrong = [each for each in violations if each.rule not in ("deadline", "finish_by", "budget")]
         if wrong:
             raise InternalError(f"the plan breaks {'; '.join(map(str, wrong))}")
@@ -305,6 +311,7 @@ class Planner(Questions):
     def _on(self, cluster: CompiledCluster) -> Self:
         other = super()._on(cluster)
         other._in_time = self._in_time.for_another()
+        other._checks = FirstChecks(*other._known_of(other._cluster))
         return other
 
     def replan(

@@ -28,12 +28,13 @@ class FirstPlans:
     def __init__(self) -> None:
         self._sites: dict[SiteTable, Promising | None] = {}
 
-    def prepare(self, cluster: CompiledCluster) -> None:
+    def prepare(self, cluster: CompiledCluster) -> tuple[Promising, ...]:
         """Lay the promising sites out now, where others have been chosen since, not within the next deadline."""
         tables = cluster.focus_tables
         if self._sites.keys() != set(tables):
             kept = self._sites
             self._sites = {table: kept[table] if table in kept else self._of(cluster, table) for table in tables}
+        return tuple(sites for sites in self._sites.values() if sites is not None)
 
     def plan(self, cluster: CompiledCluster, graph: GraphSpec, request: RequestSpec, clock: Clock) -> Plan | None:
         """A plan that keeps SLAs and memory; limits of the whole request are for the verifier to see to.

@@ -56,20 +56,30 @@ class Figured(NamedTuple):
         Seconds for affinities that would be kept where possible.
     """
 
-    place: list[int]
-    t0: list[float]
-    time: list[float]
-    start: list[float]
-    term: list[int]
-    held: list[float]
-    share: list[float]
-    money: list[float]
-    sizes: Sequence[float]
-    raw: list[float]
-    exposed: list[float]
+    place: Ints
+    t0: Floats
+    time: Floats
+    start: Floats
+    term: Ints
+    held: Floats
+    share: Floats
+    money: Floats
+    sizes: Floats
+    raw: Floats
+    exposed: Floats
     blocks: Mapping[tuple[int, int], Block]
     tier: str | None
     penalties: float
+
+    @property
+    def of_stages(self) -> tuple[Ints | Floats, ...]:
+        """The columns of stages, in the order of the fields."""
+        return self[:8]
+
+    @property
+    def of_edges(self) -> tuple[Ints | Floats, ...]:
+        """The places of stages, and the columns of edges."""
+        return self.place, self.sizes, self.raw, self.exposed
 
 
 def figured(
@@ -97,25 +107,37 @@ def figured(
 def _compiled(
     sites: Promising, graph: GraphSpec, plain: PlainFigures, weights: CostWeights, preference: Preferred | None
 ) -> Figured | None:
-    core, state, ends, V = kernels(), sites.cluster.state, graph.ends(), len(plain.shape)
+    core, state, wiring, V = kernels(), sites.cluster.state, graph.wiring(), len(plain.shape)
     assert core is not None
     number, rates = sites.rates.known(plain)
-    amounts = np.frombuffer(plain.amounts, dtype=np.float64).reshape(-1, AMOUNTS)
-    source, target = np.array(ends, dtype=np.int64).reshape(-1, 2).T.copy()
-    sizes = [float(edge.bytes) for edge in graph.edges]
-    place, figures, raw = np.empty(V, dtype=np.int64), np.empty((7, V)), np.empty(len(ends))
+    amounts, slas = np.asarray(plain.amounts).reshape(-1, AMOUNTS), np.asarray(graph.figures().slas)
+    order, source, target, sizes = (np.asarray(each) for each in wiring[:4])
+    place, figures, raw = np.empty(V, dtype=np.int64), np.empty((7, V)), np.empty(len(sizes))
     prices = np.array([weights.alpha, weights.beta, weights.gamma, weights.lambda_])
     done = core.first_plan(
-        amounts, number, rates, np.array(graph.figures().slas), np.array(graph.topological_order()), source, target,
-        np.array(sizes), sites.layout, sites.worth, sites.links, state.load, state.free, prices, place, figures, raw,
-    )  # fmt: skip
+        amounts,
+        number,
+        rates,
+        slas,
+        order,
+        source,
+        target,
+        sizes,
+        sites.layout,
+        sites.worth,
+        sites.links,
+        state.load,
+        state.free,
+        prices,
+        place,
+        figures,
+        raw,
+    )
     if not done:
         return None
-    t0, time, start, term, held, share, money = figures.tolist()
-    moved = raw.tolist()
-    terms = [int(each) for each in term]
+    t0, time, start, term, held, share, money = figures
     tier = None if preference is None else preference.names[0]
-    return Figured(place.tolist(), t0, time, start, terms, held, share, money, sizes, moved, moved, {}, tier, 0.0)
+    return Figured(place, t0, time, start, term.astype(np.int64), held, share, money, sizes, raw, raw, {}, tier, 0.0)
 
 
 def _placed(
@@ -167,21 +189,22 @@ def _of_place(
 ) -> Figured:  # fmt: skip
     every, kinds = np.arange(len(at)), sites.kind[at]
     t0, held, room = facts.seconds[every, kinds], facts.held[every, kinds], sites.room()[at]
-    time, own = (t0 * load[at]).tolist(), t0.tolist()
+    time, sizes = t0 * load[at], np.array(facts.sizes)
     source, target = at[np.array(facts.ends, dtype=np.int64).reshape(-1, 2).T]
     latency, rate = sites.links[source, :, target].T
-    raw: list[float] = (latency + np.array(facts.sizes) * rate).tolist()
-    left = raw if kv is None else _exposed(sites, graph, facts, raw, at.tolist(), own, kv)
+    raw = latency + sizes * rate
+    left = raw if kv is None else _exposed(sites, graph, facts, raw.tolist(), at.tolist(), t0.tolist(), kv)
+    devices = [sites.devices[p] for p in at.tolist()] if in_turn else None
     return Figured(
-        place=at.tolist(),
-        t0=own,
+        place=at,
+        t0=t0,
         time=time,
-        start=_starts(graph, facts, time, left, [sites.devices[p] for p in at.tolist()] if in_turn else None),
-        term=facts.terms[every, :, kinds].argmax(axis=1).tolist(),
-        held=held.tolist(),
-        share=np.divide(held, room, out=np.zeros(len(at)), where=room > 0).tolist(),
-        money=(t0 * sites.worth[at]).tolist(),
-        sizes=facts.sizes,
+        start=np.array(_starts(graph, facts, time.tolist(), left.tolist(), devices)),
+        term=facts.terms[every, :, kinds].argmax(axis=1),
+        held=held,
+        share=np.divide(held, room, out=np.zeros(len(at)), where=room > 0),
+        money=t0 * sites.worth[at],
+        sizes=sizes,
         raw=raw,
         exposed=left,
         blocks=facts.blocks,
@@ -199,7 +222,7 @@ def _holds(sites: Promising, rule: Affinity, place: Sequence[int]) -> bool:
 def _exposed(
     sites: Promising, graph: GraphSpec, facts: Facts, raw: Sequence[float], place: Sequence[int], t0: Sequence[float],
     kv: KvTransferConfig,
-) -> list[float]:  # fmt: skip
+) -> Floats:  # fmt: skip
     """(E,) seconds that producers do not hide: of edges that carry KV; all of the others."""
     left = [*raw]
     for e, (edge, (u, v)) in enumerate(zip(graph.edges, facts.ends, strict=True)):
@@ -208,7 +231,7 @@ def _exposed(
             block = facts.blocks.get((u, int(sites.kind[place[u]])))
             producer = t0[u] if block is None else block.cost.t0
             left[e] = exposed_seconds(facts.sizes[e], latency, 1.0 / rate, producer, kv)
-    return left
+    return np.array(left)
 
 
 def _starts(

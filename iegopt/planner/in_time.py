@@ -13,18 +13,21 @@ import time
 from iegopt.explain.nearby import nearby
 from iegopt.planner.first import FirstPlans
 from iegopt.planner.pace import Pace
+from iegopt.planner.promising import Promising
 from iegopt.plans import Plan
 from iegopt.problem.cluster import CompiledCluster
 from iegopt.problem.compile import Compiled, can_focus, compile_graph
 from iegopt.problem.layout import layout_of
 from iegopt.solvers.api import solve
 from iegopt.solvers.clock import Clock, lag, pressure
+from iegopt.solvers.exact.compiled import kernels
 from iegopt.solvers.exact.tree_index import tree_index
 from iegopt.solvers.multipliers import Multipliers
 from iegopt.solvers.part import beside, of_part, whole_seconds
 from iegopt.solvers.result import Params, Result, Status
 from iegopt.spec.graph import GraphSpec
 from iegopt.spec.request import RequestSpec
+from iegopt.verify.by_arrays import can_tell
 
 __all__ = ["InTime"]
 
@@ -39,7 +42,7 @@ _GRACE, _LAST_GRACE = 3.5e-4, 4e-4
 """Seconds by which a first plan may be late, where there would be none: to begin one, and to go on with it."""
 _LOADING = 10.0
 """Seconds at most that looking at a request ahead may take."""
-_TELLING = 0.4
+_TELLING = 0.2
 """Part of making a first plan that comes after the last look at the clock."""
 _SOLVE_NEEDS = 5e-4
 """Seconds from which a solve over all sites may come to something."""
@@ -54,23 +57,26 @@ class InTime:
         # Prices of the last solve that had any: what memory is worth hardly changes from one request to the next.
         self._multipliers: Multipliers | None = None
         self._answers = Pace(least=1e-4, each=2.5e-5, fresh=0.1)
-        self._firsts = Pace(least=2e-4, each=8e-6)
-        self._checks = Pace(least=6e-5, each=5.5e-6)
+        # By whether they are made in one call of a kernel, and checked by arrays.
+        self._firsts = {True: Pace(least=1e-4, each=2e-6), False: Pace(least=2e-4, each=6e-6)}
+        self._checks = {True: Pace(least=1e-4, each=1.2e-6), False: Pace(least=8e-5, each=8e-6)}
         self._first = FirstPlans()
 
     def for_another(self) -> InTime:
         """The same for a planner of a like cluster, which learns on its own."""
         other = InTime()
         other._multipliers = self._multipliers
-        other._answers, other._firsts, other._checks = map(copy.copy, (self._answers, self._firsts, self._checks))
+        other._answers = copy.copy(self._answers)
+        other._firsts, other._checks = copy.deepcopy(self._firsts), copy.deepcopy(self._checks)
         return other
 
-    def prepare(self, cluster: CompiledCluster) -> None:
-        """What the next deadline need not wait for: promising sites, and the layout of all."""
-        self._first.prepare(cluster)
+    def prepare(self, cluster: CompiledCluster) -> tuple[Promising, ...]:
+        """What the next deadline need not wait for: promising sites, which are returned, and the layout of all."""
+        promising = self._first.prepare(cluster)
         topology = cluster.sites(cluster.gang_sizes).topology
         tree_index(topology)
         layout_of(topology)
+        return promising
 
     def load(self, cluster: CompiledCluster, request: RequestSpec, graph: GraphSpec) -> None:
         """Work out what the stages of a request take, which its first plan would do within its deadline."""
@@ -83,9 +89,9 @@ class InTime:
         """
         self._answers.learn_slowest(seconds, stages)
 
-    def learn_check(self, seconds: float, stages: int) -> None:
+    def learn_check(self, seconds: float, stages: int, *, by_arrays: bool) -> None:
         """Let the seconds that verifying a first plan took count for what the next one's will take."""
-        self._checks.learn(seconds, stages)
+        self._checks[by_arrays].learn(seconds, stages)
 
     def first(
         self, cluster: CompiledCluster, request: RequestSpec, graph: GraphSpec, solver: str, clock: Clock
@@ -93,18 +99,19 @@ class InTime:
         """A first plan, yet to be verified, where the time may be too short for others."""
         if solver != "auto" or self._ready(graph, clock).left >= _FIRST * _whole_seconds(cluster, graph):
             return None
-        stages = len(graph.stages)
-        make, check = pressure() * self._firsts.seconds(stages), pressure() * self._checks.seconds(stages)
+        stages, by_arrays = len(graph.stages), can_tell(graph, request, cluster.spec)
+        firsts, checks = self._firsts[by_arrays and kernels() is not None], self._checks[by_arrays]
+        make, check = pressure() * firsts.seconds(stages), pressure() * checks.seconds(stages)
         if clock.left + _GRACE < make + check:
-            self._firsts.forget()
-            self._checks.forget()
+            firsts.forget()
+            checks.forget()
             return None
         begun = time.thread_time()
         end = clock.limit + _LAST_GRACE - check - _TELLING * make
         plan = self._first.plan(cluster, graph, request, Clock(end, clock.start))
         seconds = time.thread_time() - begun
         if plan is not None or seconds > make:
-            self._firsts.learn(seconds, stages)
+            firsts.learn(seconds, stages)
         return plan
 
     def _ready(self, graph: GraphSpec, clock: Clock) -> Clock:

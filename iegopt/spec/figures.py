@@ -7,10 +7,10 @@ from array import array
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from iegopt.spec.kinds import KINDS
-from iegopt.spec.stage import DeviceType, ParallelStrategy, Precision, StageSpec
+from iegopt.spec.kinds import KINDS, LLM_KINDS
+from iegopt.spec.stage import DeviceType, NodeType, ParallelStrategy, Precision, StageKind, StageSpec
 
-__all__ = ["AMOUNTS", "Figures", "PlainFigures", "Shape", "figures_of", "is_plain", "plain_figures"]
+__all__ = ["AMOUNTS", "Asks", "Figures", "PlainFigures", "Shape", "Wiring", "figures_of", "is_plain", "plain_figures"]
 
 AMOUNTS = 5
 """Amounts of a stage: FLOP, bytes of memory traffic, bytes of IO, fixed seconds, bytes held over the whole site."""
@@ -42,22 +42,68 @@ class PlainFigures(NamedTuple):
     shape: list[int]
 
 
+class Asks(NamedTuple):
+    """What a graph takes of the limits that ``dag_constraints`` set: tool stages, re-prefills, tokens prefilled and
+    decoded over the batch, and bytes of the largest KV cache that a stage gives itself."""
+
+    tools: int
+    again: int
+    tokens: int
+    kv: int
+
+
 class Figures(NamedTuple):
-    """Of a graph.
+    """Of a graph's V stages.
 
     Attributes
     ----------
     plain
-        Of all its stages; ``None`` where one is not plain.
+        Of all of them; ``None`` where one is not plain.
     bound
         Whether an affinity names a device.
     slas (V,)
         Most seconds of every stage, infinite without an SLA.
+    computes (V,)
+        1 where a stage counts for the compute budget, else 0.
+    prefills
+        The stages that are prefills.
     """
 
     plain: PlainFigures | None
     bound: bool
-    slas: list[float]
+    slas: array[float]
+    computes: array[float]
+    prefills: frozenset[int]
+    asks: Asks
+
+
+class Wiring(NamedTuple):
+    """The edges of a graph, E of them.
+
+    Attributes
+    ----------
+    order (V,)
+        Stages, predecessors first.
+    source, target (E,), sizes (E,)
+        Stages at both ends of every edge, and its bytes.
+    forward
+        (edge, source, target), edges from earlier stages of the order first: the start of a source is settled before an
+        edge that leaves it.
+    """
+
+    order: array[int]
+    source: array[int]
+    target: array[int]
+    sizes: array[float]
+    forward: list[tuple[int, int, int]]
+
+    @classmethod
+    def of(cls, order: Sequence[int], ends: Sequence[tuple[int, int]], sizes: Sequence[float]) -> Wiring:
+        """Of an order of the stages, and both ends and bytes of every edge."""
+        at = {v: i for i, v in enumerate(order)}
+        forward = sorted(((e, u, v) for e, (u, v) in enumerate(ends)), key=lambda edge: at[edge[1]])
+        source, target = (array("q", [end[side] for end in ends]) for side in (0, 1))
+        return cls(array("q", order), source, target, array("d", sizes), forward)
 
 
 def is_plain(stage: StageSpec) -> bool:
@@ -69,11 +115,20 @@ def is_plain(stage: StageSpec) -> bool:
 
 def figures_of(stages: Sequence[StageSpec]) -> Figures:
     """The figures of a graph's stages."""
-    affinities = [stage.affinity for stage in stages]
+    affinities, kinds = [stage.affinity for stage in stages], [stage.type for stage in stages]
+    work = [stage.tokens for stage in stages if stage.tokens is not None and stage.type in LLM_KINDS]
     return Figures(
         plain=plain_figures(stages) if all(map(is_plain, stages)) else None,
         bound=any(each.device or each.kv_cache_location for each in affinities),
-        slas=[math.inf if stage.latency_sla is None else stage.latency_sla for stage in stages],
+        slas=array("d", [math.inf if stage.latency_sla is None else stage.latency_sla for stage in stages]),
+        computes=array("d", [KINDS[kind].node_type is NodeType.COMPUTE for kind in kinds]),
+        prefills=frozenset(v for v, kind in enumerate(kinds) if kind is StageKind.PREFILL),
+        asks=Asks(
+            tools=kinds.count(StageKind.TOOL),
+            again=kinds.count(StageKind.RE_PREFILL),
+            tokens=sum((tokens.new + tokens.output) * tokens.batch for tokens in work),
+            kv=max([stage.memory.kv_cache_size or 0 for stage in stages], default=0),
+        ),
     )
 
 

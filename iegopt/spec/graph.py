@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal, Self
 from pydantic import Field, model_validator
 
 from iegopt.spec.base import Identifier, Name, Spec
-from iegopt.spec.figures import Figures, figures_of
+from iegopt.spec.figures import Figures, Wiring, figures_of
 from iegopt.spec.quantities import Bytes, Seconds
 from iegopt.spec.stage import StageSpec
 
@@ -121,6 +121,16 @@ class GraphSpec(Spec):
         known: tuple[tuple[StageSpec, ...], Figures] | None = self.__dict__.get("_figures")
         if known is None or known[0] is not self.stages:
             known = self.__dict__["_figures"] = self.stages, figures_of(self.stages)
+        return known[1]
+
+    def wiring(self) -> Wiring:
+        """The edges along the order of the stages, found with ``figures``; the same object each time."""
+        known: tuple[_Sorted, Wiring] | None = self.__dict__.get("_wiring")
+        found = self._sorted()
+        if known is None or known[0] is not found:
+            order, _, ends = found
+            sizes = [float(edge.bytes) for edge in self.edges]
+            known = self.__dict__["_wiring"] = found, Wiring.of(order, ends, sizes)
         return known[1]
 
     def _sorted(self) -> _Sorted:

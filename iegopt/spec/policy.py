@@ -3,8 +3,10 @@ profiling matrix and the state table (sections 5.3, 5.4, 6.4, 6.5, 6.6.2, 7.5)."
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import StrEnum
-from typing import Literal, Self
+from functools import lru_cache
+from typing import Any, Literal, Self
 
 from pydantic import model_validator
 
@@ -29,6 +31,7 @@ __all__ = [
     "ProfilingMatrix",
     "StateTransitions",
     "TerminationPolicy",
+    "rendered",
 ]
 
 
@@ -38,6 +41,17 @@ class TerminationPolicy(Spec):
     timeout: Seconds = 120.0
     budget_exhaustion: Literal["abort", "truncate"] = "abort"
     graceful_stop: bool = True
+
+    @model_validator(mode="after")
+    def _is_rendered(self) -> Self:
+        rendered(self)
+        return self
+
+
+@lru_cache(maxsize=1024)
+def rendered(policy: TerminationPolicy) -> Mapping[str, Any]:
+    """All of a policy as plain data, found when it is read: a plan says it, within its deadline."""
+    return policy.model_dump(mode="json")
 
 
 class DagConstraints(Spec):

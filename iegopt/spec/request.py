@@ -161,6 +161,7 @@ class RequestSpec(Spec):
             if self.sla.ttft is not None and not any(s.type is StageKind.PREFILL for s in self.graph.stages):
                 raise ValueError("the graph has no prefill, so sla.ttft would be ignored: remove it")
             self.graph.figures()
+            self.graph.wiring()
             return self
         if self.model is None:
             raise ValueError("expected a model with a prompt, or a graph")

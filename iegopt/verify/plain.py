@@ -14,7 +14,7 @@ from iegopt.devices import DeviceClass
 from iegopt.spec.kinds import KINDS
 from iegopt.spec.stage import Precision, StageSpec
 
-__all__ = ["WidestPrecision", "plain_memory", "plain_seconds"]
+__all__ = ["WidestPrecision", "plain_memory", "plain_rates", "plain_seconds"]
 
 
 def plain_seconds(spec: StageSpec, kind: DeviceClass, rate: float, factor: float) -> float:
@@ -29,17 +29,23 @@ def plain_seconds(spec: StageSpec, kind: DeviceClass, rate: float, factor: float
     """
     flops, traffic, usual = spec.compute.flops, spec.memory.traffic, KINDS[spec.type]
     moved = usual.io if spec.io is None else spec.io.bytes
-    if kind.efficiency is not None:
-        factor *= kind.efficiency
-    amount, each = usual.flops if flops is None else flops, rate * factor
-    longest = amount / each if each > 0.0 else _over(amount, each)
-    amount, each = usual.traffic if traffic is None else traffic, kind.bandwidth * factor
-    in_memory = amount / each if each > 0.0 else _over(amount, each)
+    computing, moving, reading = plain_rates(kind, rate, factor)
+    amount = usual.flops if flops is None else flops
+    longest = amount / computing if computing > 0.0 else _over(amount, computing)
+    amount = usual.traffic if traffic is None else traffic
+    in_memory = amount / moving if moving > 0.0 else _over(amount, moving)
     if in_memory > longest:
         longest = in_memory
     if moved:
-        longest = max(longest, _over(moved, kind.io * factor))
+        longest = max(longest, _over(moved, reading))
     return longest + spec.fixed_time
+
+
+def plain_rates(kind: DeviceClass, rate: float, factor: float) -> tuple[float, float, float]:
+    """FLOP/s, byte/s of memory and byte/s of IO; ``rate`` and ``factor`` as in ``plain_seconds``."""
+    if kind.efficiency is not None:
+        factor *= kind.efficiency
+    return rate * factor, kind.bandwidth * factor, kind.io * factor
 
 
 def _over(amount: float, rate: float) -> float:

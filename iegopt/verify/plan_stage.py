@@ -20,14 +20,14 @@ from iegopt.verify.eligible import forbidden_step, is_resident, variant_named
 from iegopt.verify.links import Links
 from iegopt.verify.plain import WidestPrecision, plain_memory, plain_seconds
 
-__all__ = ["ROUNDING", "Placed", "StageCheck", "State", "close"]
+__all__ = ["RELATIVE", "ROUNDING", "Placed", "StageCheck", "State", "close"]
 
 State = Mapping[str, tuple[float, int]]
 """Device id -> (T/T0, free bytes)."""
 
 ROUNDING = 2e-9
 """Seconds that rounding to ticks may move one time or cost."""
-_RELATIVE = 1e-6
+RELATIVE = 1e-6
 
 
 @dataclass(slots=True)
@@ -170,4 +170,4 @@ class StageCheck:
 
 def close(a: float, b: float, terms: int) -> bool:
     """Whether two figures agree but for the rounding of so many terms."""
-    return abs(a - b) <= _RELATIVE * max(abs(a), abs(b)) + ROUNDING * terms
+    return abs(a - b) <= RELATIVE * max(abs(a), abs(b)) + ROUNDING * terms

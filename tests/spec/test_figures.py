@@ -30,7 +30,7 @@ def test_figures_of_plain_stages() -> None:
     assert graph is not None
     assert "_figures" in vars(graph)  # no deadline waits for them
     figures, usual = graph.figures(), KINDS[StageKind.RETRIEVAL]
-    assert figures.slas == [2.0, math.inf, math.inf]
+    assert figures.slas.tolist() == [2.0, math.inf, math.inf]
     assert not figures.bound
     assert figures.plain is not None
     first, second, _ = (figures.plain.amounts[i : i + AMOUNTS].tolist() for i in range(0, 3 * AMOUNTS, AMOUNTS))
@@ -63,4 +63,4 @@ def test_a_copy_with_other_stages_has_figures_of_its_own() -> None:
     graph = read(*STAGES).graph
     assert graph is not None
     assert graph.figures() is graph.figures()
-    assert graph.model_copy(update={"stages": graph.stages[1:]}).figures().slas == [math.inf, math.inf]
+    assert graph.model_copy(update={"stages": graph.stages[1:]}).figures().slas.tolist() == [math.inf, math.inf]
