@@ -19,7 +19,7 @@ from iegopt.cost.gang import gang_capacity
 from iegopt.cost.roofline import Bottleneck, Capacity
 from iegopt.devices import DeviceClass
 from iegopt.spec.figures import AMOUNTS, PlainFigures, Shape
-from iegopt.spec.kinds import KINDS
+from iegopt.spec.kinds import KINDS, role_of
 from iegopt.spec.stage import NodeType, Parallelism, ParallelStrategy, Precision
 
 __all__ = ["BOTTLENECKS", "Kind", "KindRates", "Rows"]
@@ -75,10 +75,11 @@ class KindRates:
         sizes = sorted({size for _, size, _ in self._kinds})
         gangs = [(ParallelStrategy.NONE, 1), *((ParallelStrategy.TENSOR, size) for size in sizes)]
         with self._lock:
-            for types in {usual.device_types for usual in KINDS.values() if usual.node_type is NodeType.COMPUTE}:
+            computing = {kind: usual for kind, usual in KINDS.items() if usual.node_type is NodeType.COMPUTE}
+            for types, role in sorted({(usual.device_types, role_of(kind)) for kind, usual in computing.items()}):
                 for precision in _USUAL:
                     for strategy, degree in gangs:
-                        self._add(Shape(precision, types, strategy, degree, None))
+                        self._add(Shape(precision, types, role, strategy, degree, None))
             self._stacked = np.stack(self._rates)
 
     def known(self, figures: PlainFigures) -> tuple[Ints, Floats]:
@@ -123,7 +124,8 @@ class KindRates:
         device, size, fabric = kind
         choices = _WIDEST if shape.precision is None else (shape.precision,)
         rate = next((r for p in choices if (r := device.compute.rate(p)) is not None), None)
-        if size != shape.degree or device.type not in shape.types or rate is None:
+        served = device.roles is None or (shape.role in device.roles and size == 1)
+        if size != shape.degree or device.type not in shape.types or not served or rate is None:
             return (math.nan, math.nan, math.nan)
         efficiency = 1.0 if device.efficiency is None else device.efficiency
         one = Capacity(rate, device.bandwidth, device.io, float(device.vram))

@@ -40,13 +40,12 @@ class FirstPlans:
         """A plan that keeps SLAs and memory; limits of the whole request are for the verifier to see to.
 
         Memory that is counted at its peak is counted as a sum, which is no less. ``None`` where a stage fits nowhere,
-        the clock ends first, a stage is bound to a device, or devices have workers for some kinds of stages only, which
-        the rates of kinds do not tell.
+        the clock ends first, or a stage is bound to a device.
         """
         if graph.figures().bound:
             return None
         sites = self._over(cluster, _degrees(graph, cluster))
-        if sites is None or clock.left <= 0.0 or any(kind.roles is not None for kind, _, _ in sites.table.kinds):
+        if sites is None or clock.left <= 0.0:
             return None
         weights = weights_for(request.sla_class, request.weights, request.objective)
         figures = figured(sites, graph, request, weights, clock)

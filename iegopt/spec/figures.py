@@ -7,8 +7,9 @@ from array import array
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from iegopt.spec.kinds import KINDS, LLM_KINDS
+from iegopt.spec.kinds import KINDS, LLM_KINDS, role_of
 from iegopt.spec.stage import DeviceType, NodeType, ParallelStrategy, Precision, StageKind, StageSpec
+from iegopt.spec.worker import Role
 
 __all__ = ["AMOUNTS", "Asks", "Figures", "PlainFigures", "Shape", "Wiring", "figures_of", "is_plain", "plain_figures"]
 
@@ -17,10 +18,12 @@ AMOUNTS = 5
 
 
 class Shape(NamedTuple):
-    """What the rates of a stage without a model depend on; the kind of a stage stands for its usual device types."""
+    """What the rates of a stage without a model depend on; its kind stands for its usual device types, and for the role
+    of the workers that run it."""
 
     precision: Precision | None
     types: tuple[DeviceType, ...]
+    role: Role
     strategy: ParallelStrategy
     degree: int
     efficiency: float | None
@@ -150,7 +153,8 @@ def plain_figures(stages: Sequence[StageSpec]) -> PlainFigures:
 
 
 def _shape(stage: StageSpec, usual: tuple[DeviceType, ...]) -> Shape:
-    types, gang = stage.device_types or usual, stage.parallelism
+    precision, types = stage.compute.precision, stage.device_types or usual
+    role, gang = role_of(stage.type), stage.parallelism
     if gang is None:
-        return Shape(stage.compute.precision, types, ParallelStrategy.NONE, 1, None)
-    return Shape(stage.compute.precision, types, gang.strategy, gang.degree, gang.efficiency)
+        return Shape(precision, types, role, ParallelStrategy.NONE, 1, None)
+    return Shape(precision, types, role, gang.strategy, gang.degree, gang.efficiency)

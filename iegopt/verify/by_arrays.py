@@ -2,8 +2,8 @@
 
 It recomputes what that one does from the request's figures and the cluster's documents: where stages may run, their
 times, SLAs, memory, links, starts, limits and the objective. It only says whether all of it holds. Where anything does
-not, or is more than it can tell (affinities, no-overlap, a critical path, overlapping transfers, workers of some
-roles), ``verify.plan`` has the word.
+not, or is more than it can tell (affinities, no-overlap, a critical path, overlapping transfers), ``verify.plan`` has
+the word.
 """
 
 from __future__ import annotations
@@ -184,7 +184,8 @@ class ArrayCheck:
             return _NOWHERE
         kind, k, gang = each
         found = self._precisions.on(kind, shape.precision)
-        if found is None or shape.degree != k or kind.type not in shape.types or kind.roles is not None:
+        served = kind.roles is None or (shape.role in kind.roles and k == 1)
+        if found is None or shape.degree != k or kind.type not in shape.types or not served:
             return _NOWHERE
         if gang is None:
             return plain_rates(kind, found[1], 1.0)

@@ -78,13 +78,20 @@ def test_a_bad_worker_is_refused(worker: object, words: str) -> None:
     assert words in str(caught.value)
 
 
-def test_first_plans_do_not_put_stages_where_no_worker_serves_them() -> None:
+def test_first_plans_put_stages_where_a_worker_serves_them() -> None:
     """Whatever the deadline: a plan that the verifier refused would be an error, and the request lost."""
-    planner = Planner(cluster(a={"roles": ["lm"]}, b={"roles": ["cpu"]}))
-    planner.load(REQUEST)
-    assert planner._in_time._first.plan(planner._cluster, planner.graph(REQUEST), REQUEST, Clock(1.0)) is None
-    for milliseconds in (0.5, 1.0, 2.0, 5.0, 20.0, 1000.0):
-        plan = planner.plan(REQUEST, deadline_ms=milliseconds)
-        if isinstance(plan, iegopt.Plan):
-            assert {stage.id: stage.site for stage in plan.stages}["output"] == "b"
-    assert isinstance(plan, iegopt.Plan)
+    planner = Planner(cluster(a={"roles": ["lm"]}, b={"roles": ["cpu"]}, c={"roles": ["tool", "retrieval"]}))
+    kinds = ("tokenize", "prefill", "tool", "retrieval", "decode", "output")
+    stages = [{"id": kind, "type": kind, "compute": {"flops": "1G"}} for kind in kinds]
+    plain = validate(RequestSpec, {"graph": {"stages": stages}}, "request")
+    wanted = {"tokenize": "b", "prefill": "a", "tool": "c", "retrieval": "c", "decode": "a", "output": "b"}
+    for asked in (REQUEST, plain):
+        planner.load(asked)
+        first = planner._in_time._first.plan(planner._cluster, planner.graph(asked), asked, Clock(1.0))
+        answers = [first, *(planner.plan(asked, deadline_ms=ms) for ms in (0.5, 1.0, 2.0, 5.0, 20.0, 1000.0))]
+        for plan in answers:
+            if plan is not None and not isinstance(plan, iegopt.NoPlan):
+                assert {stage.id: stage.site for stage in plan.stages}.items() <= wanted.items()
+                assert planner.verify(plan, asked).ok
+        assert isinstance(first, iegopt.Plan)
+        assert isinstance(answers[-1], iegopt.Plan)

@@ -38,8 +38,8 @@ def test_figures_of_plain_stages() -> None:
     assert second == pytest.approx([usual.flops, usual.traffic, usual.io, 0.0, usual.vram])
     types = KINDS[StageKind.DECODE].device_types
     assert figures.plain.shapes == (
-        Shape(Precision.FP16, types, ParallelStrategy.TENSOR, 2, None),
-        Shape(None, usual.device_types, ParallelStrategy.NONE, 1, None),
+        Shape(Precision.FP16, types, "lm", ParallelStrategy.TENSOR, 2, None),
+        Shape(None, usual.device_types, "retrieval", ParallelStrategy.NONE, 1, None),
     )
     assert figures.plain.shape == [0, 1, 0]
 

@@ -126,7 +126,7 @@ def test_it_says_where_it_cannot_tell(more: dict[str, Any]) -> None:
     assert not can_tell(tied, plain, on._cluster.spec)
 
 
-def test_workers_of_some_roles_are_left_to_the_verifier() -> None:
+def test_stages_stand_where_a_worker_serves_them() -> None:
     devices = [{"id": "a", "model": "H100", "worker": {"roles": ["cpu"]}}, {"id": "b", "model": "H100"}]
     on = Planner(ClusterSpec.model_validate({"devices": devices}, context={"document": True}))
     asked = RequestSpec.model_validate(
