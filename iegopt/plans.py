@@ -190,13 +190,15 @@ class _WhenRead:
         self.name = name
 
     def __get__(self, plan: Plan | None, owner: type[Plan]) -> Any:
-        parts: Parts | None = None if plan is None else plan.__dict__.get("parts")
-        if plan is None or parts is None:
+        own = {} if plan is None else plan.__dict__
+        parts: Parts | None = own.get("parts")
+        if parts is not None:
+            own.setdefault(self.name, getattr(parts, self.name)())
+            if "stages" in own and "transfers" in own:
+                own.pop("parts", None)
+        if self.name not in own:  # where another thread has read both meanwhile, it is
             raise AttributeError(f"{owner.__name__} has no {self.name}")
-        found = plan.__dict__[self.name] = getattr(parts, self.name)()
-        if "stages" in plan.__dict__ and "transfers" in plan.__dict__:
-            plan.__dict__.pop("parts", None)
-        return found
+        return own[self.name]
 
 
 for _name in ("stages", "transfers"):
