@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from iegopt.errors import InputError, InternalError, UnsupportedProblem
 from iegopt.problem.arrays import Problem
+from iegopt.problem.sound import check_indices
 from iegopt.solvers.auto import AutoSolver
 from iegopt.solvers.brute import Brute
 from iegopt.solvers.clock import lag, punctual, slowness
@@ -71,8 +72,8 @@ def solve(
     Raises
     ------
     InputError
-        No solver of that name, no problem, a hint that does not fit the problem, or an ``on_improvement`` that cannot
-        be called.
+        No solver of that name, no problem or one whose indices point to nothing, a hint that does not fit the problem,
+        or an ``on_improvement`` that cannot be called.
     UnsupportedProblem
         The solver cannot state the problem.
     InternalError
@@ -91,6 +92,7 @@ def solve(
         raise InputError(
             f"on_improvement: {a_kind(type(on_improvement))}, expected a function of an improvement, or None"
         )
+    check_indices(problem)
     hint = _as_choice(hint)
     chosen = SOLVERS[solver]
     reason = chosen.supports(problem)

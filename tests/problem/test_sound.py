@@ -1,0 +1,96 @@
+"""Indices that point to nothing are refused before compiled loops follow them."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+import pytest
+
+from iegopt.errors import InputError
+from iegopt.problem.arrays import Affinity, Problem
+from iegopt.problem.families import generate
+from iegopt.problem.sound import check_indices
+from iegopt.solvers.api import SOLVERS, solve
+from iegopt.solvers.result import Params
+
+LIMIT = Params(time_limit=10.0)
+
+
+def problem() -> Problem:
+    return generate("joins", 6, 16, "part_full", 1)
+
+
+def changed(name: str, at: Any, value: int) -> Problem:
+    """A problem with one value of one of its arrays changed."""
+    part, of = name.split(".")
+    whole = problem()
+    owner: Any = whole if part == "Problem" else getattr(whole, part.lower())
+    array = getattr(owner, of).copy()
+    array[at] = value
+    replaced = dataclasses.replace(owner, **{of: array})
+    return replaced if part == "Problem" else dataclasses.replace(whole, **{part.lower(): replaced})
+
+
+@pytest.mark.parametrize(
+    ("name", "at", "value", "expected"),
+    [
+        ("Options.site", 3, 16, r"Options\.site\[3\]: 16, expected a site from 0 to 15"),
+        ("Options.site", -1, -1, r"Options\.site\[\d+\]: -1, expected a site"),
+        ("Options.variant", 2, 10**12, r"Options\.variant\[2\]: 1000000000000, expected a variant from 0 to"),
+        ("Options.ptr", 0, 1, r"Options\.ptr\[0\]: 1, expected 0"),
+        ("Options.ptr", 2, 0, r"Options\.ptr\[2\]: 0, expected 16 or more, after 16"),
+        ("Edges.source", 0, -(2**60), r"Edges\.source\[0\]: -\d+, expected a stage from 0 to 5"),
+        ("Edges.target", 1, 6, r"Edges\.target\[1\]: 6, expected a stage from 0 to 5"),
+        ("Problem.order", 5, 9, r"Problem\.order\[5\]: 9, expected every stage from 0 to 5 once"),
+        ("Problem.order", 1, 0, r"Problem\.order\[1\]: 0, expected every stage from 0 to 5 once"),
+        ("Problem.order", slice(0, 2), [1, 0], r"Problem\.order: expected stage 0 before stage \d, as edge \d leads"),
+        ("Topology.device_ptr", 1, 0, r"Topology\.device_ptr\[1\]: 0, expected 1 or more, after 0"),
+        ("Topology.device_index", 4, 16, r"Topology\.device_index\[4\]: 16, expected a device from 0 to 15"),
+        ("Topology.group", (1, 7), -2, r"Topology\.group\[1, 7\]: -2, expected a group from 0, or -1 for none"),
+    ],
+)
+@pytest.mark.parametrize("solver", ["auto", "tree", "brute"])
+def test_an_index_that_points_to_nothing_is_named(name: str, at: Any, value: int, expected: str, solver: str) -> None:
+    with pytest.raises(InputError, match=expected):
+        solve(changed(name, at, value), solver, LIMIT)
+
+
+@pytest.mark.parametrize(
+    ("more", "expected"),
+    [
+        ({"affinities": (Affinity((0, 6), 0, False, True, 0),)}, r"affinities\[0\]\.stages: \(0, 6\), expected stages"),
+        ({"affinities": (Affinity((-1, 2), 0, False, True, 0),)}, r"affinities\[0\]\.stages: \(-1, 2\)"),
+        ({"affinities": (Affinity((0, 2), 4, False, True, 0),)}, r"affinities\[0\]\.level: 4, expected -1 for"),
+        ({"budget_stages": (0, 8)}, r"budget_stages: \(0, 8\), expected stages from 0 to 5"),
+    ],
+)
+def test_rules_speak_of_stages_that_there_are(more: dict[str, Any], expected: str) -> None:
+    with pytest.raises(InputError, match=expected):
+        solve(dataclasses.replace(problem(), **more), "auto", LIMIT)
+
+
+@pytest.mark.parametrize("solver", sorted(SOLVERS.keys() - {"brute"}))
+def test_arrays_made_read_only_are_solved_all_the_same(solver: str) -> None:
+    given, guarded = problem(), problem()
+    expected = solve(given, "auto", LIMIT).objective
+    for part in (guarded, guarded.options, guarded.edges, guarded.topology):
+        for field in dataclasses.fields(part):
+            value = getattr(part, field.name)
+            if isinstance(value, np.ndarray):
+                value.flags.writeable = False
+    if SOLVERS[solver].supports(guarded) is not None:
+        pytest.skip(f"{solver} cannot state it")
+    found = solve(guarded, solver, LIMIT)
+    assert found.objective is not None
+    assert found.objective == expected or not SOLVERS[solver].exact or found.status != "optimal"
+
+
+def test_a_problem_is_looked_at_once() -> None:
+    whole = problem()
+    check_indices(whole)
+    whole.options.site[0] = 99
+    check_indices(whole)
+    with pytest.raises(InputError, match="site"):
+        check_indices(dataclasses.replace(whole))
