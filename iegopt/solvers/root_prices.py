@@ -7,13 +7,13 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
-from iegopt.solvers.clock import lag
+from iegopt.solvers.clock import Clock, lag
 from iegopt.solvers.exact.bounding import PricedSearch
 from iegopt.solvers.exact.couplings import coupling_count
 from iegopt.solvers.exact.messages import UNREACHABLE
 from iegopt.solvers.exact.prices import COUPLING_NEEDS, OPTION_NEEDS, PAIR_NEEDS, priced_seconds, unpriceable
 from iegopt.solvers.grain import grain_seconds
-from iegopt.solvers.result import relative_gap
+from iegopt.solvers.result import Report, relative_gap, unheard
 from iegopt.solvers.run import Run
 from iegopt.solvers.search.compiled_rebuild import compilable
 from iegopt.solvers.search.rebuild import rebuild, unbuildable
@@ -38,12 +38,17 @@ _WIDE, _ANY, _TURNS = 0.05, 1e-12, 2
 than more options."""
 
 
+_AFTER_LAYOUT, _OF_LAYOUT = 0.5, 0.6
+"""Part of the time of a first priced bound that follows the layout, and part of what that took here and now."""
+
+
 class RootPrices:
     """Whether prices hold, and the two steps that they take."""
 
     def __init__(self, run: Run) -> None:
         self._run, self._problem, self._clock = run, run.problem, run.clock
         self._reason = unpriceable(self._problem, np.zeros(len(self._problem.options.site), dtype=np.bool_))
+        self._needs = 0.0
         self._looked: list[int] = []
         self._rebuilt = 0
 
@@ -66,7 +71,9 @@ class RootPrices:
             self._reason = unpriceable(problem, mask)
             if self._reason is not None or not self._time_for(mask) or not run.covered(mask):
                 break
-            search = PricedSearch(problem, mask, run.best, self._clock, run.prices)
+            search = self._laid_out(mask, self._clock)
+            if search is None:
+                break
             search.bound_root(_NEAR_PHASES, sure=bool(self._looked), enough=_FAR)
             run.prices = search.multipliers
             self._looked.append(int(mask.sum()))
@@ -125,8 +132,10 @@ class RootPrices:
             return
         if not self._time_for(mask):
             return
-        until = self._clock.slice(self._clock.left - priced_seconds(self._problem, mask))
-        search = PricedSearch(self._problem, mask, run.best, until, run.prices, run.params.report)
+        until = self._clock.slice(self._clock.left - self._needs)
+        search = self._laid_out(mask, until, run.params.report)
+        if search is None:
+            return
         search.bound_root(first=1 if self._looked else 0, sure=bool(self._looked))
         search.clock = self._clock
         run.search = search
@@ -145,4 +154,12 @@ class RootPrices:
         return self._clock.left > 1.5 * lag() * least + relaxation_seconds(self._problem)
 
     def _time_for(self, mask: npt.NDArray[np.bool_]) -> bool:
-        return self._reason is None and self._clock.left > 1.5 * priced_seconds(self._problem, mask)
+        self._needs = priced_seconds(self._problem, mask)
+        return self._reason is None and self._clock.left > 1.5 * self._needs
+
+    def _laid_out(self, mask: npt.NDArray[np.bool_], clock: Clock, report: Report = unheard) -> PricedSearch | None:
+        """A search over a mask (O,); ``None`` where its layout took so much that too little is left for prices."""
+        begun = self._clock.left
+        search = PricedSearch(self._problem, mask, self._run.best, clock, self._run.prices, report)
+        left = self._clock.left
+        return search if left > max(_AFTER_LAYOUT * self._needs, _OF_LAYOUT * (begun - left)) else None

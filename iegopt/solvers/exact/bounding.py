@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 
 import numpy as np
 import numpy.typing as npt
@@ -56,6 +57,10 @@ _MORE_PROMISING = 0.05
 followed in vain."""
 _CLOSE, _NEAR = 0.01, 0.02
 """Gap up to which it does, and from the third phase on is to solve the node; up to which it is closed in parts."""
+_LAID_AGAIN = 2.0
+"""Times as long as the layout of the root that of what is left of it may take, with a first node."""
+_OF_BEAMS, _OF_WINDOW = 1.0, 0.5
+"""Parts of the time of the first prices of the root that beams after them take, and a window."""
 _SHRUNK = 0.7
 """Share of the options left below which the root is laid out again."""
 
@@ -93,6 +98,7 @@ class PricedSearch(BestPlan):
         known: Multipliers | None = None,
         report: Report = unheard,
     ) -> None:
+        begun = time.perf_counter()
         super().__init__(problem, best, above_any_plan(problem, mask), report)
         self.clock = clock
         self.price, self.toll = np.zeros(problem.topology.D), np.zeros(0)
@@ -105,6 +111,8 @@ class PricedSearch(BestPlan):
         if known is not None:
             given, self.toll = prices_from(problem, known, self._c.rows)
             self.price[self._c.used] = given[self._c.used]
+        # Seconds here and now: whether caches know a problem makes more of a difference than its size.
+        self._layout_took, self._prices_took = time.perf_counter() - begun, 0.0
 
     @property
     def multipliers(self) -> Multipliers:
@@ -161,13 +169,14 @@ class PricedSearch(BestPlan):
             if (phase == first and not keep.all()) or keep.sum() < _SHRUNK * len(keep):
                 wide, c = c, c.restrict(keep, reorder=True)
                 split, keep = split_rows(wide, split, keep, c), np.ones(len(c.option), dtype=np.bool_)
-            before, upper = bound, self.upper
+            before, upper, begun = bound, self.upper, time.perf_counter()
             early = phase < len(_FIRST_STEPS)
             steps = _FIRST_STEPS[phase] if early else _STEPS if len(keep) > _FEW else _FEW_STEPS
             pricing = Pricing(c, keep[:, None], price, split, toll)
             length = _DECAY ** (phase - first + ahead)
             patient = self._gap(bound) > _CLOSE  # beams close small gaps sooner than prices do
             priced = pricing.run(lambda: self.upper, steps, length, offer_plans_of(c, self), self._late, patient)
+            self._prices_took = self._prices_took or time.perf_counter() - begun
             self.price[c.used], self.toll = priced.price[:-1, 0], priced.toll[:, 0]
             price, toll, split = priced.price, priced.toll, priced.split
             bound = max(bound, int(priced.bound[0]))
@@ -177,7 +186,7 @@ class PricedSearch(BestPlan):
             left = self._left(c, keep)
             if not enough and _count(left) > _MANY and self._gap(bound) <= _NEAR and left is not None:
                 bound = search_by_parts(c, priced, keep, bound, length, self, self.clock, self._late)
-            if bound < self.upper:
+            if bound < self.upper and not self._late(_OF_BEAMS * self._prices_took):
                 bound, left = self._search_beams(c, keep, priced, bound, phase, phase == stop - 1, promising)
             if bound > before:
                 self._tell(min(bound, self.upper))
@@ -186,7 +195,9 @@ class PricedSearch(BestPlan):
             shrunk, keep = _fewer(left, keep), left
             missing = min(self.upper - bound, int(_FAR * abs(bound)))
             slow = bound - before < _WORTH * missing and self.upper == upper
-            if (self._gap(bound) <= enough and not shrunk) or (slow and not early and not shrunk) or self._late():
+            if (self._gap(bound) <= enough or (slow and not early)) and not shrunk:
+                break
+            if self._late(self._prices_took):
                 break
         if keep is not None:
             self._root = c, keep, priced, bound
@@ -250,8 +261,9 @@ class PricedSearch(BestPlan):
 
     def improve_in_windows(self) -> None:
         """Better plans near the best one (``windows.py``), where that is among the candidates."""
-        if self.plan is not None and np.isin(self.plan, self._c.option).all():
-            through_windows(self._c, self, self._late)
+        needs = _OF_WINDOW * self._prices_took
+        if self.plan is not None and not self._late(needs) and np.isin(self.plan, self._c.option).all():
+            through_windows(self._c, self, self._late, needs)
 
     def _raise_marginals(self, c: Candidates, keep: Bools, marginals: Ints) -> None:
         raised = np.full(len(self.marginals), UNREACHABLE)
@@ -296,9 +308,9 @@ class PricedSearch(BestPlan):
     def explore(self, clock: Clock) -> None:
         """Split open nodes, the lowest bound first, until none is left or the time is up.
 
-        Ends early where the next node would take more than is left of the time of the whole search.
+        Ends early where the next node would take more than is left of the time of the whole search, or the layout.
         """
-        if clock.left > 0:
+        if clock.left > 0 and not self._late(_LAID_AGAIN * self._layout_took):
             self._lay_out()
         if self._open is not None:
             self._open.explore(clock, self.clock)

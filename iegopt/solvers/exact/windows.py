@@ -6,6 +6,7 @@ window costs one evaluation of the bound and a beam over few options.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 
 import numpy as np
@@ -24,7 +25,7 @@ _FREE, _STEP = 7, 3
 _WIDTH = 64
 
 
-def through_windows(c: Candidates, best: BestPlan, late: Callable[[], bool]) -> None:
+def through_windows(c: Candidates, best: BestPlan, late: Callable[[float], bool], needs: float) -> None:
     """One pass of windows over the stages, in the order in which a beam places them.
 
     Parameters
@@ -32,11 +33,16 @@ def through_windows(c: Candidates, best: BestPlan, late: Callable[[], bool]) -> 
     best
         Has a plan, all of whose options are candidates, and takes better ones.
     late
-        Whether time is up.
+        Whether time is up in so many seconds.
+    needs
+        Seconds that the first window may take; one is not begun where the longest before it would end late.
     """
     order = course(c).order
+    begun = 0.0
     for first in range(0, max(1, c.V - _FREE + _STEP), _STEP):
-        if late():
+        now = time.perf_counter()
+        needs, begun = max(needs, now - begun) if begun else needs, now
+        if late(needs):
             return
         assert best.plan is not None
         keep = np.isin(c.option, best.plan)
