@@ -14,13 +14,18 @@ from iegopt.problem.families import generate
 from iegopt.problem.restrict import restrict
 from iegopt.solvers.api import SOLVERS, solve
 from iegopt.solvers.clock import Clock, lag
-from iegopt.solvers.evaluate import affinity_holds
-from iegopt.solvers.exact.candidates import table_cells
+from iegopt.solvers.evaluate import affinity_holds, objective
+from iegopt.solvers.exact.beam import beam
+from iegopt.solvers.exact.best_plan import BestPlan
+from iegopt.solvers.exact.bounding import PricedSearch
+from iegopt.solvers.exact.candidates import candidates, table_cells
 from iegopt.solvers.exact.coupled_links import follows_tree, tree_shaped
 from iegopt.solvers.exact.couplings import coupling_count, couplings, pairs_of_rules
 from iegopt.solvers.exact.pair_search import pairs_seconds
 from iegopt.solvers.exact.prices import priced_seconds
+from iegopt.solvers.exact.pricing import Pricing, no_split
 from iegopt.solvers.exact.relaxation import relaxation
+from iegopt.solvers.exact.windows import through_windows
 from iegopt.solvers.grain import grain_of, grain_seconds
 from iegopt.solvers.result import Params, Status
 from iegopt.solvers.search.broken_rules import broken_pairs, penalty
@@ -172,3 +177,47 @@ def test_what_takes_time_before_a_search_counts() -> None:
     grain_of(rounded)
     assert grain_seconds(rounded) == 0
     assert priced_seconds(rounded, rounded.allowed) < prices
+
+
+def test_a_beam_without_time_gives_up_and_bounds_all_the_same() -> None:
+    problem = generate("layered", 6, 16, "tight", 1)
+    truth = solve(problem, "prices", Params(time_limit=60.0))
+    assert truth.status is Status.OPTIMAL
+    assert truth.objective is not None
+    c = candidates(problem, problem.allowed)
+    keep = np.ones(len(c.option), dtype=np.bool_)
+    pricing = Pricing(c, keep[:, None], np.zeros((len(c.capacity), 1)), no_split(c, 1))
+    priced = pricing.run(lambda: 10**15, 1, 1.0, lambda _: None, lambda _: False)
+    late, timely = (beam(c, priced, 0, keep, 10**15, 64, clock=clock) for clock in (Clock(0.0), Clock(60.0)))
+    assert not len(late.plans)
+    assert late.bound <= truth.objective
+    assert len(timely.plans)
+
+
+def test_windows_are_opened_where_the_longest_would_end_in_time() -> None:
+    problem = generate("chain", 20, 16, "tight", 1)
+    plan = solve(problem, "greedy", Params(time_limit=60.0)).choice
+    assert plan is not None
+    best = BestPlan(problem, (objective(problem, plan), plan), 10**15)
+    asked: list[float] = []
+
+    def late(ahead: float) -> bool:
+        asked.append(ahead)
+        return len(asked) > 3
+
+    through_windows(candidates(problem, problem.allowed), best, late, 0.5)
+    assert len(asked) == 4
+    assert min(asked) >= 0.5
+
+
+def test_a_root_is_laid_out_where_its_time_is_left() -> None:
+    problem = generate("layered", 12, 64, "tight", 4)
+    search = PricedSearch(problem, problem.allowed, None, Clock(60.0))
+    search.bound_root(2)
+    assert not search.done
+    bound, search.clock = search.bound, Clock(1e-5)
+    search.explore(Clock(60.0))
+    assert (search.nodes, search.bound) == (1, bound)
+    search.clock = Clock(60.0)
+    search.explore(Clock(60.0))
+    assert search.done

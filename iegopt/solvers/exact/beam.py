@@ -15,6 +15,7 @@ many, the plans are all that matter and the node is solved.
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 
 import numpy as np
@@ -33,6 +34,9 @@ __all__ = ["Beam", "beam"]
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 
+_COLUMNS, _GROWTH = 64, 1.5
+"""Columns of memory that the rest of a partial plan takes as long as to place, and times as long as at the stage before
+that one may take: caches hold fewer."""
 _LEAST_WIDTH = 4
 """Partial plans that are kept at least, whatever the cells."""
 
@@ -75,7 +79,7 @@ def beam(
     width, cells
         Partial plans, and partial plans · options of the stage to come, that go on at most.
     clock
-        Where it ends first, there are no plans.
+        Where it ends first, or would in placing a stage by the pace so far, there are no plans.
     wide
         A greater width and more cells, which count until partial plans are more for the first time.
     """
@@ -85,17 +89,20 @@ def beam(
     steps = (
         PlainSteps(c, priced, column, keep, way) if core is None else CompiledSteps(core, c, priced, column, keep, way)
     )
-    bound = upper
+    bound, each = upper, 0.0
     for place in range(c.V):
+        begun = time.perf_counter()
         narrow = min(width, max(_LEAST_WIDTH, cells // following[place]))
         most = narrow if wide is None else max(narrow, min(wide[0], wide[1] // following[place]))
         cut, over = steps.extend(place, upper, most, narrow)
         bound = min(bound, cut)
         if over:
             wide = None
-        if not len(steps.extended) or (clock is not None and clock.left <= 0):
+        placed = len(steps.extended) * (_COLUMNS + steps.memory.lasting(place))
+        if not placed or (clock is not None and clock.left <= _GROWTH * each * placed):
             return _given_up(c, bound, steps.extended)
         steps.place(place)
+        each = (time.perf_counter() - begun) / placed
     cheapest = np.argsort(steps.spent, kind="stable")
     return Beam(steps.chosen[cheapest] + np.array([part.start for part in c.of]), steps.spent[cheapest], bound)
 

@@ -28,14 +28,14 @@ class CompiledSteps:
     ) -> None:
         self._core, self._c, self._passed, self._column, self._way = core, c, priced.passed, column, way
         self._split = SplitEdges(c, priced, column, keep)
-        self._memory = Memory(c, way.order)
+        self.memory = Memory(c, way.order)
         self._devices, self._none = as_ints(c.devices), np.zeros(len(c.option), dtype=np.int64)
         self.chosen = np.zeros((1, c.V), dtype=np.int64)
         self.score, self.spent = np.full(1, int(priced.bound[column])), np.zeros(1, dtype=np.int64)
         self._group, self._first = np.zeros(1, dtype=np.int64), np.zeros(1, dtype=np.int64)
 
     def extend(self, place: int, upper: int, most: int, narrow: int) -> tuple[int, bool]:
-        memory, v = self._memory, self._way.order[place]
+        memory, v = self.memory, self._way.order[place]
         self._need = memory.need(self.chosen, self._first, self._way.order[:place], v)
         self._plan, self._option, score, cut, over = self._core.extend_plans(
             self._rise(place, v), self.score, self._group, upper, memory.free, memory.column, self._devices,
@@ -45,7 +45,7 @@ class CompiledSteps:
         return cut, over
 
     def place(self, place: int) -> None:
-        c, memory, v = self._c, self._memory, self._way.order[place]
+        c, memory, v = self._c, self.memory, self._way.order[place]
         plan, option = self._plan, self._option
         spent = self.spent[plan] + c.cost[c.of[v]][option]
         for e, other in (*self._way.joining[place], *self._way.closing[place]):

@@ -154,6 +154,10 @@ class Memory:
         """(F,) the device of every column."""
         self.free = np.full((1, 1), NO_LIMIT)
 
+    def lasting(self, place: int) -> int:
+        """How many of the columns go on after a place."""
+        return int(np.count_nonzero(self.later[place][self.used]))
+
     def need(self, chosen: Ints, first: Ints, placed: Sequence[int], stage: int) -> Ints:
         """(G or 1, m) memory that options of a stage take from each of their devices; ``first`` (G,) of each group."""
         part = self._c.of[stage]

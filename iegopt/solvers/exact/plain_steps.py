@@ -42,12 +42,14 @@ class PlainSteps:
         Options, counted within their stage; a bound on every plan that completes them, and what they cost so far.
     extended (P,)
         Scores of the pairs of partial plan and option that go on.
+    memory
+        What is free on the devices.
     """
 
     def __init__(self, c: Candidates, priced: Priced, column: int, keep: Bools, way: Course) -> None:
         self._c, self._passed, self._column, self._way = c, priced.passed, column, way
         self._split = SplitEdges(c, priced, column, keep)
-        self._memory = Memory(c, way.order)
+        self.memory = Memory(c, way.order)
         self._times = Times(c, keep, way.order) if c.rows.timed else None
         self.chosen = np.zeros((1, c.V), dtype=np.int64)
         self.score, self.spent = np.full(1, int(priced.bound[column])), np.zeros(1, dtype=np.int64)
@@ -58,7 +60,7 @@ class PlainSteps:
 
         Returns the least score left out for that, else ``upper``; and whether they were over ``most``.
         """
-        memory, placed, v = self._memory, self._way.order[:place], self._way.order[place]
+        memory, placed, v = self.memory, self._way.order[:place], self._way.order[place]
         rise = self._rise(place, v)
         plan, option = _below(rise, upper - self.score, self._group, len(self._first))
         if self._times is not None:
@@ -82,7 +84,7 @@ class PlainSteps:
 
     def place(self, place: int) -> None:
         """Go on with these pairs, less those that others dominate."""
-        c, memory, v = self._c, self._memory, self._way.order[place]
+        c, memory, v = self._c, self.memory, self._way.order[place]
         plan, option = self._plan, self._option
         spent = self.spent[plan] + c.cost[c.of[v]][option]
         for e, other in (*self._way.joining[place], *self._way.closing[place]):
