@@ -77,7 +77,7 @@ def eliminate(problem: Problem, mask: npt.NDArray[np.bool_], clock: Clock) -> El
         tables.append(_Table((u, v), cost) if u < v else _Table((v, u), cost.T))
     solved: list[tuple[int, tuple[int, ...], Ints]] = []
     for stage, around in order:
-        if clock.left <= 0:
+        if clock.left <= lag() * _CELL_NEEDS * _cells(sizes, stage, around):
             return None
         scope = tuple(sorted((*around, stage)))
         total = sum((_spread(t, scope, sizes) for t in tables if stage in t.stages), np.zeros(1, dtype=np.int64))

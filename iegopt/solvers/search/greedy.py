@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from iegopt.problem.arrays import Problem
-from iegopt.solvers.clock import Clock
+from iegopt.solvers.clock import Clock, lag
 from iegopt.solvers.exact.relaxation import Relaxation, relaxation
 from iegopt.solvers.exact.tree import relaxed_result
 from iegopt.solvers.result import Params, Result, Status, unheard
@@ -30,6 +30,8 @@ from iegopt.solvers.timed.solve import solve_timed
 __all__ = ["GreedySolver", "backtrack_fitting", "construct", "first_plans", "plan_without_time"]
 
 Ints = npt.NDArray[np.int64]
+_STAGE_NEEDS = 3e-5
+"""Seconds a stage that a construction takes at least, as measured on one core of a server."""
 _TIME_FOR_A_START = 0.5
 """Seconds of time limit below which no plan is made that is not an answer itself."""
 _START_SHARE, _START_MOST = 0.1, 1.0
@@ -85,7 +87,7 @@ def first_plans(relaxed: Relaxation, clock: Clock, rng: random.Random, check: bo
     if quick is not None:
         yield quick
     for largest_first in (False, True):
-        if clock.left <= 0:
+        if clock.left <= lag() * _STAGE_NEEDS * problem.V:
             return
         by_memory = sorted(range(problem.V), key=lambda v: -_least_share(problem, v)) if largest_first else None
         state = construct(relaxed, by_memory or relaxed.forest.order, clock, check)
@@ -131,14 +133,17 @@ def construct(
 ) -> State | None:
     """Place the stages in an order, each where it is cheapest among what fits, else least in the way.
 
-    ``None`` where the clock ends first.
+    ``None`` where the clock ends first, or would within the next stage.
     """
     problem, forest = relaxed.problem, relaxed.forest
     state = State(problem, relaxed.messages, check)
     costs = problem.options.cost
+    begun = clock.seconds
     for v in order:
-        if clock.left <= 0:
+        now = clock.seconds
+        if clock.limit - now <= now - begun:
             return None
+        begun = now
         offers = state.offers(v)
         score = offers.cost.astype(np.float64)
         parent = forest.parent[v]

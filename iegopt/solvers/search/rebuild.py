@@ -38,6 +38,9 @@ _COOLING = 0.04
 """The heat at the end of a round, in parts of that at its start."""
 _CHUNK_SHARE, _CHUNK_MOST = 0.02, 0.005
 """Share of a round, and seconds at most, between two looks at the clock."""
+_OF_LAYOUT, _FORGOTTEN = 0.5, 0.9
+"""Part of the time to take the plan over that a step is expected to take at first, and what is left with every chunk of
+the time of the slowest."""
 _STAGE_NEEDS = 6e-5
 """Seconds a stage to take a plan over, as measured on one core of a server."""
 _OVERLOOKED = 0.02
@@ -64,26 +67,28 @@ def rebuild(
     if problem.V < 2 or clock.left < lag() * _STAGE_NEEDS * problem.V + layout_seconds(problem):
         return best, steps
     engine: CompiledRebuild | _ByState
+    begun = clock.seconds
     if compilable(relaxed):
         engine = CompiledRebuild(relaxed, best, rng, check)
     else:
         engine = _ByState(relaxed, best, rng, check, clock)
     scale = _scale(problem, best[1])
-    rounds = idle = 0
-    while clock.left > 0 and best[0] != relaxed.bound:
+    rounds, idle, needs = 0, 0, _OF_LAYOUT * (clock.seconds - begun)
+    while clock.left > needs and best[0] != relaxed.bound:
         most, hot = engine.rounds[rounds % len(engine.rounds)]
         rounds += 1
         before = best[0]
         engine.restart()
         own = clock.slice(engine.round_seconds)
         length, chunk = max(own.left, 1e-9), 1
-        while (left := own.left) > 0 and best[0] != relaxed.bound:
+        while (left := own.left) > 0 and clock.left > needs and best[0] != relaxed.bound:
             engine.go(hot * scale * _COOLING ** (1 - left / length), min(most, problem.V), chunk)
             steps += chunk
             if engine.best[0] < best[0]:
                 best = engine.best
                 report(best[1], None, None)
             each = max(1e-7, (left - own.left) / chunk)
+            needs = max(each, _FORGOTTEN * needs)
             chunk = max(1, int(min(_CHUNK_SHARE * length, _CHUNK_MOST, own.left) / each))
         idle = idle + 1 if before - best[0] < least * abs(before) else 0
         if idle == turns * len(engine.rounds):
