@@ -113,6 +113,8 @@ class AutoSolver:
         proven = relaxed_result(relaxed, self.name, clock.start)
         if proven.status is not Status.UNKNOWN:
             return proven
+        if first is not None and clock.left <= 0:
+            return outcome(relaxed, first, self.name, clock, f"{proven.note}; no time left to search")
 
         def search(problem: Problem, params: Params, known: npt.NDArray[np.int64] | None, clock: Clock) -> Result:
             own = relaxed if problem is relaxed.problem else relaxation(problem)
@@ -163,6 +165,8 @@ class AutoSolver:
         crowded = None if run.best is not None else _overfull(problem, clock)
         if crowded is not None:
             return crowded
+        if clock.left <= 0:
+            return run.result(turns.note)
         turns.search_pairs()
         prices.look_near()
         prices.bound_all()
@@ -180,7 +184,7 @@ class AutoSolver:
                 run.take_over(done)
                 turns.take_turns(_SEARCH_MOST)
                 return run.result(turns.note)
-        if done.status in (Status.OPTIMAL, Status.INFEASIBLE) or clock.left <= 0:
+        if done.status in (Status.OPTIMAL, Status.INFEASIBLE) or clock.left <= _ENUMERATION_NEEDS:
             return done
         return _finish(run.survivors, done, params, clock, problem)
 

@@ -15,8 +15,8 @@ __all__ = ["counting_seconds", "fold_seconds", "relaxation_seconds", "verificati
 
 _EDGE, _EDGE_SITE, _OPTION = 3e-5, 2.2e-8, 1e-8
 """Seconds of a message, more per site, and per option of the problem."""
-_LAYOUT, _LAYOUT_SITE = 3e-4, 8e-7
-"""Seconds of laying out a topology for the first time, and more per site."""
+_LAYOUT, _LAYOUT_SITE, _FIRST_LEAST = 3e-4, 8e-7, 8e-4
+"""Seconds of laying out a topology for the first time, and more per site; and of that with messages at least."""
 _FOLD, _FOLD_OPTION, _PLACES_SITE = 1e-3, 3e-7, 7e-6
 """Seconds of merging interchangeable devices, more per option, and per site whose places were never looked at."""
 _COUNT, _COUNT_OPTION = 2e-4, 6e-8
@@ -32,7 +32,9 @@ def relaxation_seconds(problem: Problem) -> float:
     topology = problem.topology
     widths = len(topology.widths | {1}) if topology.parallel_shards else 1
     seconds = widths * problem.E * (_EDGE + _EDGE_SITE * topology.S) + _OPTION * len(problem.options.site)
-    return lag() * (seconds if has_tree_index(topology) else seconds + _LAYOUT + _LAYOUT_SITE * topology.S)
+    if not has_tree_index(topology):
+        seconds = max(_FIRST_LEAST, seconds + _LAYOUT + _LAYOUT_SITE * topology.S)
+    return lag() * seconds
 
 
 def fold_seconds(problem: Problem) -> float:

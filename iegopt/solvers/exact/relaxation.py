@@ -130,6 +130,8 @@ def relaxation(problem: Problem, clock: Clock | None = None) -> Relaxation | Non
     ``None`` where the clock ends first.
     """
     messages = Messages(problem)
+    if clock is not None and clock.left <= 0:
+        return None
     forest = spanning_forest(problem)
     return relaxed_under(problem, messages, forest, problem.options.cost, clock)
 
