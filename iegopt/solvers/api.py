@@ -49,7 +49,7 @@ SOLVERS: dict[str, Solver] = {
 }
 """Every solver by name. Back ends are imported inside ``solve`` of the solver that needs them."""
 
-_MARGIN_SHARE, _MARGIN = 0.08, 1e-3
+_MARGIN_SHARE, _MARGIN = 0.05, 1e-3
 """Share of a time limit, and seconds at most, that a solver may be late by: the way from one look at the clock to the
 next."""
 
