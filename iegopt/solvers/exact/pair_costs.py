@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -91,8 +92,15 @@ class Numbers:
     def between(self, a: Ints, b: Ints) -> npt.NDArray[np.intp]:
         """(a, b) numbers of pairs of sites."""
         level = (a[:, None] != b).view(np.int8)
-        for group in self.group:
+        groups, kind = self._small
+        for group in groups:
             level += group[a][:, None] != group[b]
+        if self.uniform and len(self.width) <= np.iinfo(np.int8).max:
+            if len(self.widths) > 1:
+                own = kind[a][:, None]
+                level *= np.int8(len(self.widths))
+                level += own * (own == kind[b])
+            return np.asarray(level, dtype=np.intp)
         numbers: npt.NDArray[np.intp] = level.astype(np.intp)
         if not self.uniform:
             numbers = self.first[numbers] + self.own[numbers, a[:, None]]
@@ -101,6 +109,11 @@ class Numbers:
             numbers *= len(self.widths)
             numbers += np.where(mine[:, None] == theirs, mine[:, None], 0)
         return numbers
+
+    @cached_property
+    def _small(self) -> tuple[npt.NDArray[Any], npt.NDArray[np.int8]]:
+        """``group`` and ``kind`` in as few bytes as hold them: pairs are compared by the hundred thousand."""
+        return self.group.astype(np.min_scalar_type(-1 - int(self.group.max(initial=0)))), self.kind.astype(np.int8)
 
 
 class PairCosts:

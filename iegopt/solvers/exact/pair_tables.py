@@ -51,7 +51,8 @@ def pair_tables(
             time = cost = np.zeros((len(source), len(target)), dtype=np.int64)
         else:
             time, cost = pairs.ticks(each.edge, source, target)
-        cost = cost.copy()
+        if time is cost and problem.has_path_limits:
+            cost = cost.copy()
         cost[next(clash)] = UNREACHABLE
         tables.append(TableLink(cost, time if problem.has_path_limits else None))
     return tables
