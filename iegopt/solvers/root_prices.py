@@ -30,6 +30,8 @@ _NEARLY_ALL = 2
 _FAR, _FARTHER = 0.01, 0.03
 """Gap over the options looked at above which a longer look follows, and the plan is improved before more options are
 looked at; and above which it is built anew even without compiled steps, and not searched in windows."""
+_FEW_STAGES = 40
+"""Stages up to which a wider beam comes before building anew without compiled steps, which takes ten times as long."""
 _REBUILT_SHARE, _REBUILT_MOST, _GAINED = 0.2, 0.6, 0.01
 """Share of the time left, and seconds at most, that rebuilding it takes, and the share of the gap that rounds of it
 must gain for others to follow."""
@@ -75,11 +77,14 @@ class RootPrices:
             if search is None:
                 break
             search.bound_root(_NEAR_PHASES, sure=bool(self._looked), enough=_FAR)
+            self._learn_of_near(search, beyond)
+            gap = relative_gap(search.value, search.bound)
+            if gap is not None and gap > _FAR and run.gap > _FARTHER and self._slow_to_rebuild():
+                search.bound_root(_NEAR_PHASES + 1, _NEAR_PHASES, sure=True, enough=_FAR)
+                self._learn_of_near(search, beyond)
+                gap = relative_gap(search.value, search.bound)
             run.prices = search.multipliers
             self._looked.append(int(mask.sum()))
-            run.take_plan_of(search)
-            run.raise_bound(beyond if search.bound is None else min(beyond, search.bound))
-            gap = relative_gap(search.value, search.bound)
             if run.gap > _FAR and gap is not None and gap > _FAR:
                 self._improve(search, gap)
             run.params.report(None, run.bound, run.proof)
@@ -88,6 +93,14 @@ class RootPrices:
             run.steps.append(f"prices over the nearest {', '.join(map(str, self._looked))} options")
         if self._rebuilt:
             run.steps.append(f"{self._rebuilt} times rebuilt")
+
+    def _slow_to_rebuild(self) -> bool:
+        return self._problem.V <= _FEW_STAGES and not compilable(self._run.relaxed)
+
+    def _learn_of_near(self, search: PricedSearch, beyond: int) -> None:
+        run = self._run
+        run.take_plan_of(search)
+        run.raise_bound(beyond if search.bound is None else min(beyond, search.bound))
 
     def _improve(self, search: PricedSearch, gap: float) -> None:
         """A better plan, which leaves fewer options to look at: windows are strong on forests, rebuilding elsewhere.

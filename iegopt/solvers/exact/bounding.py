@@ -154,7 +154,7 @@ class PricedSearch(BestPlan):
             Gap at which to end.
         """
         c = self._c
-        self._started = True
+        self._started, self._root = True, None
         exchange_stages(c, self, self.clock)
         keep = propagate(c, in_time(c, np.ones((len(c.option), 1), dtype=np.bool_))[:, 0])
         split = tuple(no_split(c, 1))
