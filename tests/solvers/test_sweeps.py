@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from iegopt.solvers.exact.candidates import Candidates, candidates
+from iegopt.solvers.exact.dominance import undominated
 from iegopt.solvers.exact.messages import UNREACHABLE
-from iegopt.solvers.exact.partial_plans import undominated
 from iegopt.solvers.exact.reduction import Reduction, reduction
 from iegopt.solvers.exact.relaxation import Forest
 from iegopt.solvers.exact.sweeps import beliefs, choose, pass_up
@@ -138,7 +138,7 @@ def test_messages_are_exact_over_cycles(first: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(30))
-@pytest.mark.parametrize("plans", [1, 40, 600])
+@pytest.mark.parametrize("plans", [1, 40, 600, 2_500])
 def test_what_is_dropped_is_dominated(seed: int, plans: int) -> None:
     rng = np.random.default_rng(seed)
     ahead = rng.integers(0, 3, (plans, int(rng.integers(0, 3))))

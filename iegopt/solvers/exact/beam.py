@@ -98,7 +98,7 @@ def beam(
         bound = min(bound, cut)
         if over:
             wide = None
-        placed = len(steps.extended) * (_COLUMNS + steps.memory.lasting(place))
+        placed = len(steps.extended) * (_COLUMNS + steps.columns(place))
         if not placed or (clock is not None and clock.left <= _GROWTH * each * placed):
             return _given_up(c, bound, steps.extended)
         steps.place(place)

@@ -18,8 +18,8 @@ __all__ = ["extend_plans", "needs_later", "place_stage"]
 Ints = npt.NDArray[np.int64]
 
 _HASH_BASE = 0x9E3779B97F4A7C15 - (1 << 64)
-_COMPARED = 32
-"""Both as with numpy: of ``problem.hashing``, and of ``partial_plans``."""
+_COMPARED, _MANY_FALL = 32, 0.25
+"""As with numpy: of ``problem.hashing``, and of ``dominance``."""
 _RUN = 8
 """Plans that are sorted by insertion."""
 
@@ -236,6 +236,55 @@ def _leaves_more(better: Ints, free: Ints) -> bool:
     return True
 
 
+@part
+def _drop_fallen(n: int, by: Ints, group: Ints, rows: Ints, room: Ints, bits: Ints) -> int:
+    """Move those of the first ``n`` plans that none of the few before dominates to the front of all; how many they are.
+
+    Places ``by`` in ``rows`` and ``room`` and ``bits``, sorted by ``group`` and cost.
+    """
+    kept, left = np.empty(n, np.int64), 0
+    for at in range(n):
+        i, fell = by[at], False
+        for earlier in range(at - 1, max(0, at - _COMPARED) - 1, -1):
+            if group[earlier] != group[at]:
+                break
+            j = by[earlier]
+            if room[j] >= room[i] and _may(bits[j], bits[i]) and _leaves_more(rows[j], rows[i]):
+                fell = True
+                break
+        if not fell:
+            kept[left] = at
+            left += 1
+    for at in range(left):
+        by[at], group[at] = by[kept[at]], group[kept[at]]
+    return left
+
+
+@part
+def _any_is(stages: Ints, stage: int) -> bool:
+    for w in stages:  # noqa: SIM110
+        if w == stage:
+            return True
+    return False
+
+
+@part
+def _cheapest(spent: Ints, plan: Ints, option: Ints, plans: int, devices: Ints, start: int, later: Ints) -> Ints:
+    """Pairs as in ``plain_steps``."""
+    least, spared = np.full(plans, np.iinfo(np.int64).max), np.ones(len(plan), np.bool_)
+    for i in range(len(plan)):
+        for k in range(len(devices)):
+            spared[i] &= later[devices[k, start + option[i]]] <= 0
+        if spared[i]:
+            least[plan[i]] = min(least[plan[i]], spent[i])
+    some, n = np.empty(len(plan), np.int64), 0
+    for i in range(len(plan)):
+        if spent[i] < least[plan[i]] or (spared[i] and spent[i] == least[plan[i]]):
+            some[n] = i
+            n += 1
+    return some[:n].copy()
+
+
 @kernel(
     "Tuple((int64[:, ::1], int64[::1], int64[::1], int64[:, ::1], int64[::1], int64[::1], int64[::1]))("
     "int64[:, ::1], int64[::1], int64[::1], int64[::1], int64, int64[::1], int64[::1], int64[::1], int64[:, ::1], "
@@ -264,6 +313,9 @@ def place_stage(
     devices, start
         As in ``extend_plans``.
     """
+    if len(plan) > len(chosen) and not _any_is(ahead, stage):
+        some = _cheapest(spent, plan, option, len(chosen), devices, start, later)
+        plan, option, score, spent = plan[some], option[some], score[some], spent[some]
     P = len(plan)
     lasting = np.flatnonzero(later[used] > 0)
     now = _columns(option, used, column, devices, start, later)
@@ -285,23 +337,18 @@ def place_stage(
             key[i] += factor * (option[i] if w == stage else chosen[plan[i], w])
             factor *= _HASH_BASE
     by = _sorted(key, spent, room)
-    room, bits = room[by], bits[by]
-    kept, own, first = np.empty(P, np.int64), np.empty(P, np.int64), np.empty(P, np.int64)
-    n, groups, begin = 0, 0, 0
-    for at in range(P):
-        i = by[at]
-        if at == 0 or not _same(by[at - 1], i, chosen, plan, option, stage, ahead):
-            begin = at
-            first[groups] = n
-            groups += 1
-        fell = False
-        for earlier in range(at - 1, max(begin, at - _COMPARED) - 1, -1):
-            if room[earlier] >= room[at] and _may(bits[earlier], bits[at]) and _leaves_more(rows[by[earlier]], rows[i]):
-                fell = True
-                break
-        if not fell:
-            kept[n], own[n] = i, groups - 1
-            n += 1
+    own = np.zeros(P, np.int64)
+    for at in range(1, P):
+        own[at] = own[at - 1] + (not _same(by[at - 1], by[at], chosen, plan, option, stage, ahead))
+    n, many = P, True
+    while many:
+        fewer = _drop_fallen(n, by, own, rows, room, bits)
+        many = n - fewer >= _MANY_FALL * n
+        n = fewer
+    kept, own = by[:n], own[:n].copy()
+    first = np.empty(own[n - 1] + 1, np.int64)
+    for at in range(n - 1, -1, -1):
+        first[own[at]] = at
     left, left_free = np.empty((n, chosen.shape[1]), np.int64), np.empty((n, len(now)), np.int64)
     left_score, left_spent = np.empty(n, np.int64), np.empty(n, np.int64)
     for at in range(n):
@@ -309,4 +356,4 @@ def place_stage(
         left[at], left_free[at] = chosen[plan[i]], rows[i]
         left[at, stage] = option[i]
         left_score[at], left_spent[at] = score[i], spent[i]
-    return left, left_score, left_spent, left_free, own[:n].copy(), first[:groups].copy(), now
+    return left, left_score, left_spent, left_free, own, first, now

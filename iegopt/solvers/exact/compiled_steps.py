@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import numpy as np
 import numpy.typing as npt
 
+from iegopt.problem.arrays import NO_LIMIT
 from iegopt.solvers.exact.candidates import Candidates
 from iegopt.solvers.exact.compiled import as_ints
 from iegopt.solvers.exact.links import LevelLink, Link, TableLink
@@ -28,24 +29,30 @@ class CompiledSteps:
     ) -> None:
         self._core, self._c, self._passed, self._column, self._way = core, c, priced.passed, column, way
         self._split = SplitEdges(c, priced, column, keep)
-        self.memory = Memory(c, way.order)
+        self._memory = Memory(c, way.order)
+        # A column of free memory for each device that plans use so far and that the stages to come could overfill.
+        self._free, self._used = np.full((1, 1), NO_LIMIT), np.zeros(0, dtype=np.int64)
+        self._place = np.full(len(c.capacity), -1)
         self._devices, self._none = as_ints(c.devices), np.zeros(len(c.option), dtype=np.int64)
         self.chosen = np.zeros((1, c.V), dtype=np.int64)
         self.score, self.spent = np.full(1, int(priced.bound[column])), np.zeros(1, dtype=np.int64)
         self._group, self._first = np.zeros(1, dtype=np.int64), np.zeros(1, dtype=np.int64)
 
+    def columns(self, place: int) -> int:
+        return int(np.count_nonzero(self._memory.later[place][self._used]))
+
     def extend(self, place: int, upper: int, most: int, narrow: int) -> tuple[int, bool]:
-        memory, v = self.memory, self._way.order[place]
+        memory, v = self._memory, self._way.order[place]
         self._need = memory.need(self.chosen, self._first, self._way.order[:place], v)
         self._plan, self._option, score, cut, over = self._core.extend_plans(
-            self._rise(place, v), self.score, self._group, upper, memory.free, memory.column, self._devices,
+            self._rise(place, v), self.score, self._group, upper, self._free, self._place, self._devices,
             self._c.of[v].start, self._c.capacity, self._need, most, narrow,
         )  # fmt: skip
         self.extended = score
         return cut, over
 
     def place(self, place: int) -> None:
-        c, memory, v = self._c, self.memory, self._way.order[place]
+        c, memory, v = self._c, self._memory, self._way.order[place]
         plan, option = self._plan, self._option
         spent = self.spent[plan] + c.cost[c.of[v]][option]
         for e, other in (*self._way.joining[place], *self._way.closing[place]):
@@ -53,10 +60,10 @@ class CompiledSteps:
         for due in self._dues:
             spent += due[self._group[plan], option]
         placed = self._core.place_stage(
-            self.chosen, self._group, plan, option, v, self._way.ahead_of[place], self.extended, spent, memory.free,
-            self._need, memory.used, memory.column, self._devices, c.of[v].start, memory.later[place], c.capacity,
+            self.chosen, self._group, plan, option, v, self._way.ahead_of[place], self.extended, spent, self._free,
+            self._need, self._used, self._place, self._devices, c.of[v].start, memory.later[place], c.capacity,
         )  # fmt: skip
-        self.chosen, self.score, self.spent, memory.free, self._group, self._first, memory.used = placed
+        self.chosen, self.score, self.spent, self._free, self._group, self._first, self._used = placed
 
     def _rise(self, place: int, v: int) -> Ints:
         """(groups, m) by what the score rises with every option, kept with what affinities add to it."""

@@ -8,30 +8,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
 
 from iegopt.problem.arrays import NO_LIMIT, Affinity
-from iegopt.problem.hashing import hash_factors
 from iegopt.solvers.exact.candidates import Candidates
 from iegopt.solvers.exact.compiled import as_ints, kernels
 from iegopt.solvers.exact.couplings import pairs_of
 from iegopt.solvers.exact.reduction import Reduction
 
-__all__ = ["Course", "Memory", "course", "rest_of_penalty", "undominated"]
+__all__ = ["Course", "FreeMemory", "Memory", "course", "rest_of_penalty"]
 
 Ints = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
-
-_COMPARED, _SPANS = 32, (1, 2, 4, 8, 16, 33)
-"""With how many next cheaper plans each is compared, and with which of them at a time."""
-_EARLIER = np.tri(_COMPARED + 1, k=-1, dtype=np.bool_)
-"""Pairs of a plan and one before it."""
-_MANY, _CELLS = 200, 1 << 20
-"""Plans from which on a look at the devices they use spares comparisons; cells compared at a time."""
 
 
 @dataclass(frozen=True)
@@ -133,10 +123,12 @@ def _sharing(c: Candidates) -> tuple[int, ...]:
 
 
 class Memory:
-    """Free memory of the devices that partial plans use so far and that the stages to come could overfill.
+    """What the stages of partial plans take, and what of it matters later.
 
-    ``free`` (N, F + 1) has a column for each of these, and with numpy one for all other devices, which is the last. It
-    never counts more than the stages to come could take, so that equal rows mean equal room.
+    Attributes
+    ----------
+    later (V, D + 1)
+        By place what the stages after it could take; 0 of devices that no plan overfills.
     """
 
     def __init__(self, c: Candidates, order: Sequence[int]) -> None:
@@ -147,16 +139,6 @@ class Memory:
         self._sharing = frozenset(_sharing(c))
         self._need = c.share + self._weight
         self.later = _needs_later(c, self._need, order)
-        """(V, D + 1) by place what the stages after it could take; 0 of devices that no plan overfills."""
-        self.column = np.full(len(c.capacity), -1)
-        """(D + 1,) the column of every device, −1 where it has none."""
-        self.used = np.zeros(0, dtype=np.int64)
-        """(F,) the device of every column."""
-        self.free = np.full((1, 1), NO_LIMIT)
-
-    def lasting(self, place: int) -> int:
-        """How many of the columns go on after a place."""
-        return int(np.count_nonzero(self.later[place][self.used]))
 
     def need(self, chosen: Ints, first: Ints, placed: Sequence[int], stage: int) -> Ints:
         """(G or 1, m) memory that options of a stage take from each of their devices; ``first`` (G,) of each group."""
@@ -172,33 +154,43 @@ class Memory:
                     new = new & (own[:, None] != self._key[part][None, :])
         return np.asarray(share[None, :] + np.where(new, self._weight[part], 0))
 
+
+class FreeMemory(Memory):
+    """With it the free memory of the devices that plans could overfill, as steps by numpy keep it.
+
+    ``free`` (N, F + 1) has a column for each of these, and one for all other devices, which is the last. It never
+    counts more than the stages to come could take, so that equal rows mean equal room.
+    """
+
+    def __init__(self, c: Candidates, order: Sequence[int]) -> None:
+        super().__init__(c, order)
+        used = np.flatnonzero(self.later[0] > 0)
+        column = np.full(len(c.capacity), len(used))
+        column[used] = np.arange(len(used))
+        self._column = column[c.devices]
+        self._later = np.append(self.later[:, used], np.full((c.V, 1), NO_LIMIT), axis=1)
+        self.free = np.append(c.capacity[used], NO_LIMIT)[None, :]
+
     def fits(self, taken: Ints, plan: Ints, option: Ints, stage: int) -> Bools:
         """(P,) whether ``taken`` (P,) fits where partial plans ``plan`` (P,) of N take ``option`` (P,) each."""
-        devices = self._c.devices[:, self._c.of[stage].start + option]
-        fits: Bools = (self.free[plan, self.column[devices]] >= taken).all(axis=0)
+        option = option + self._c.of[stage].start
+        fits: Bools = (self.free[plan, self._column.take(option, 1)] >= taken).all(axis=0)
         if self._some_too_large:
-            fits &= (taken <= self._c.capacity[devices]).all(axis=0)
+            fits &= (taken <= self._c.capacity[self._c.devices[:, option]]).all(axis=0)
         return fits
 
+    def spared(self, place: int, stage: int) -> Bools:
+        """(m,) which options of a stage use no device that the stages to come could overfill."""
+        matters = self._later[place] > 0
+        matters[-1] = False
+        return np.asarray(~matters[self._column[:, self._c.of[stage]]].any(axis=0))
+
     def take(self, taken: Ints, plan: Ints, option: Ints, place: int, stage: int) -> Ints:
-        """(P, F + 1) what is free after that; columns come and go."""
-        devices, later = self._c.devices[:, self._c.of[stage].start + option], self.later[place]
-        lasting, new = later[self.used] > 0, np.zeros(len(later), dtype=np.bool_)
-        new[devices] = True
-        new[self.used] = False
-        new &= later > 0
-        if new.any() or not lasting.all():
-            fresh, known = np.flatnonzero(new), np.flatnonzero(lasting)
-            self.column[self.used] = -1
-            self.used = np.concatenate([self.used[known], fresh])
-            self.column[self.used] = np.arange(len(self.used))
-            free = np.empty((len(plan), len(self.used) + 1), dtype=np.int64)
-            free[:, : len(known)] = self.free[plan[:, None], known]
-            free[:, len(known) : -1] = self._c.capacity[fresh]
-        else:
-            free = self.free[plan]
-        free[np.arange(len(plan)), self.column[devices]] -= taken
-        np.minimum(free[:, :-1], later[self.used], out=free[:, :-1])
+        """(P, F + 1) what is free after that."""
+        column = self._column.take(option + self._c.of[stage].start, 1)
+        free = self.free.take(plan, 0)
+        free[np.arange(len(plan)), column] -= taken
+        np.minimum(free, self._later[place], out=free)
         free[:, -1] = NO_LIMIT
         return free
 
@@ -240,71 +232,3 @@ def rest_of_penalty(c: Candidates, rule: Affinity, chosen: Ints, stage: int) -> 
         broken |= breaks
         charged += np.where(breaks, ticks, 0)
     return np.where(broken, rule.penalty, 0) - charged
-
-
-def undominated(ahead: Ints, free: Ints, spent: Ints) -> tuple[Ints, Ints, Ints]:
-    """Of plans with equal rows ``ahead`` (N, K), those that leave more memory than each of a few next cheaper ones.
-
-    More of some device that is: a plan falls where one of them leaves no less of any.
-
-    Parameters
-    ----------
-    free (N, F), spent (N,)
-        Free memory of devices, and cost so far.
-
-    Returns
-    -------
-    Their indices, equal rows next to each other; the group of every one of them, and the first of every group.
-    Rows are sorted by a hash, then by cost, memory left, and place, and compared in full to the one before.
-    """
-    if len(spent) == 1:
-        one = np.zeros(1, dtype=np.int64)
-        return one, one, one
-    room = free.sum(axis=1)
-    by = np.lexsort([-room, spent, ahead @ hash_factors(ahead.shape[1])])
-    ahead, room = ahead[by], room[by]
-    new = np.ones(len(by), dtype=np.bool_)
-    new[1:] = (ahead[1:] != ahead[:-1]).any(axis=1)
-    group = np.cumsum(new) - 1
-    if group[-1] == len(by) - 1:
-        return by, group, group
-    kept = np.ones(len(by), dtype=np.bool_)
-    if len(by) <= _COMPARED + 1:
-        cheaper = (group[:, None] == group) & (room[:, None] <= room) & _EARLIER[: len(by), : len(by)]
-        _drop(kept, by, free, *np.nonzero(cheaper))
-    else:
-        _drop_of_many(kept, by, free, room, np.arange(len(by)) - np.flatnonzero(new)[group])
-    return by[kept], group[kept], np.flatnonzero(new[kept])
-
-
-def _drop_of_many(kept: Bools, by: Ints, free: Ints, room: Ints, rank: Ints) -> None:
-    """The same with ranks (N,) within the groups, from one next cheaper plan to ever more of those before."""
-    used = _used(free[by]) if len(by) > _MANY else ()
-    later = np.flatnonzero(rank)
-    for begin, stop in pairwise(_SPANS):
-        later = later[(rank[later] >= begin) & kept[later]]
-        if not later.size:
-            break
-        earlier = later[:, None] - np.arange(begin, stop)
-        # What uses another device, or has less free in all, leaves less of something.
-        maybe = (rank[later][:, None] >= np.arange(begin, stop)) & (room[earlier] >= room[later][:, None])
-        for bits in used:
-            maybe &= (bits[earlier] & ~bits[later][:, None]) == 0
-        i, step = np.nonzero(maybe)
-        _drop(kept, by, free, later[i], earlier[i, step])
-
-
-def _drop(kept: Bools, by: Ints, free: Ints, plans: Ints, cheaper: Ints) -> None:
-    """Take from ``kept`` (N,) those of ``plans`` (P,), places in ``by``, of which cheaper ones leave as much of all."""
-    some = max(1, _CELLS // max(1, free.shape[1]))
-    for start in range(0, len(plans), some):
-        own = plans[start : start + some]
-        kept[own[(free[by[cheaper[start : start + some]]] >= free[by[own]]).all(axis=1)]] = False
-
-
-def _used(free: Ints) -> npt.NDArray[np.uint64]:
-    """(words, N) bits of the devices of which a plan leaves less than others do."""
-    bits = np.packbits(free < free.max(axis=0), axis=1)
-    padded = np.zeros((len(free), -(-bits.shape[1] // 8) * 8), dtype=np.uint8)
-    padded[:, : bits.shape[1]] = bits
-    return np.ascontiguousarray(padded.view(np.uint64).T)

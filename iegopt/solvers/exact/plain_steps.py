@@ -10,9 +10,10 @@ import numpy as np
 import numpy.typing as npt
 
 from iegopt.solvers.exact.candidates import Candidates
+from iegopt.solvers.exact.dominance import undominated
 from iegopt.solvers.exact.links import Link
 from iegopt.solvers.exact.messages import UNREACHABLE
-from iegopt.solvers.exact.partial_plans import Course, Memory, rest_of_penalty, undominated
+from iegopt.solvers.exact.partial_plans import Course, FreeMemory, rest_of_penalty
 from iegopt.solvers.exact.partial_times import Times
 from iegopt.solvers.exact.pricing import Priced
 from iegopt.solvers.exact.split_edges import SplitEdges
@@ -42,25 +43,27 @@ class PlainSteps:
         Options, counted within their stage; a bound on every plan that completes them, and what they cost so far.
     extended (P,)
         Scores of the pairs of partial plan and option that go on.
-    memory
-        What is free on the devices.
     """
 
     def __init__(self, c: Candidates, priced: Priced, column: int, keep: Bools, way: Course) -> None:
         self._c, self._passed, self._column, self._way = c, priced.passed, column, way
         self._split = SplitEdges(c, priced, column, keep)
-        self.memory = Memory(c, way.order)
+        self._memory = FreeMemory(c, way.order)
         self._times = Times(c, keep, way.order) if c.rows.timed else None
         self.chosen = np.zeros((1, c.V), dtype=np.int64)
         self.score, self.spent = np.full(1, int(priced.bound[column])), np.zeros(1, dtype=np.int64)
         self._group, self._first = np.zeros(1, dtype=np.int64), np.zeros(1, dtype=np.int64)
+
+    def columns(self, place: int) -> int:
+        """Of memory that plans take from one place to the next, as far as they are known before it."""
+        return self._memory.free.shape[1]
 
     def extend(self, place: int, upper: int, most: int, narrow: int) -> tuple[int, bool]:
         """Pair the partial plans with the options of the next stage; only the best ``narrow``, if over ``most`` fit.
 
         Returns the least score left out for that, else ``upper``; and whether they were over ``most``.
         """
-        memory, placed, v = self.memory, self._way.order[:place], self._way.order[place]
+        memory, placed, v = self._memory, self._way.order[:place], self._way.order[place]
         rise = self._rise(place, v)
         plan, option = _below(rise, upper - self.score, self._group, len(self._first))
         if self._times is not None:
@@ -84,7 +87,7 @@ class PlainSteps:
 
     def place(self, place: int) -> None:
         """Go on with these pairs, less those that others dominate."""
-        c, memory, v = self._c, self.memory, self._way.order[place]
+        c, memory, v = self._c, self._memory, self._way.order[place]
         plan, option = self._plan, self._option
         spent = self.spent[plan] + c.cost[c.of[v]][option]
         for e, other in (*self._way.joining[place], *self._way.closing[place]):
@@ -92,17 +95,22 @@ class PlainSteps:
             spent += self._plain(e).pairs(*((at, option) if c.ends[e][0] == other else (option, at)))
         for due in self._dues:
             spent += due[self._group[plan], option]
-        memory.free = memory.take(self._taken, plan, option, place, v)
+        taken, extended, stages = self._taken, self.extended, self._way.ahead_of[place]
+        last = bool(stages.size) and stages[-1] == v
+        if self._times is None and not last and len(plan) > len(self.score):
+            some = _cheapest(spent, plan, memory.spared(place, v)[option], len(self.score))
+            plan, option, spent, taken, extended = (x[some] for x in (plan, option, spent, taken, extended))
+        memory.free = memory.take(taken, plan, option, place, v)
         kept = self._group = self._first = np.arange(len(plan))
         if self._times is not None:
             self._times.take(plan, option, v)
         else:
-            stages = self._way.ahead_of[place]
-            ahead = self.chosen[plan[:, None], stages]
-            ahead[:, stages == v] = option[:, None]
+            ahead = self.chosen.take(stages, 1).take(plan, 0)
+            if last:
+                ahead[:, -1] = option
             kept, self._group, self._first = undominated(ahead, memory.free[:, :-1], spent)
             memory.free = memory.free[kept]
-        self.chosen, self.score, self.spent = self.chosen[plan[kept]], self.extended[kept], spent[kept]
+        self.chosen, self.score, self.spent = self.chosen[plan[kept]], extended[kept], spent[kept]
         self.chosen[:, v] = option[kept]
 
     def _rise(self, place: int, v: int) -> Ints:
@@ -126,6 +134,17 @@ class PlainSteps:
         link = self._c.links[coupling]
         assert link is not None
         return link
+
+
+def _cheapest(spent: Ints, plan: Ints, spared: Bools, plans: int) -> Bools:
+    """(P,) which pairs cost less than all ``spared`` ones (P,) of their plan, which take nothing that matters later.
+
+    Nothing ahead depends on the option, so that the cheapest of these, which stays, dominates all that cost more.
+    """
+    least = np.full(plans, UNREACHABLE)
+    np.minimum.at(least, plan[spared], spent[spared])
+    own = least[plan]
+    return np.asarray((spent < own) | (spared & (spent == own)))
 
 
 def _below(rise: Ints, room: Ints, group: Ints, groups: int) -> tuple[Ints, Ints]:
