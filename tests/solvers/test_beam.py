@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import time
 from typing import Any
 
@@ -150,7 +151,8 @@ def test_an_option_that_fits_nowhere_is_not_taken_for_one_that_gains(
     assert (found.plans[:, stage] != c.of[stage].start).all()
 
 
-def test_hundreds_of_stages_are_put_in_order_at_once() -> None:
+@pytest.mark.parametrize("sized", [False, True])
+def test_hundreds_of_stages_are_put_in_order_at_once(sized: bool) -> None:
     """The next stage leaves the fewest placed ones waiting for another, and that is told without counting them anew."""
     rng, V = np.random.default_rng(0), 300
     family = generate("chain", V, 4, "slack", 0)
@@ -160,14 +162,15 @@ def test_hundreds_of_stages_are_put_in_order_at_once() -> None:
     none = dataclasses.replace(family.edges, weight=np.zeros(family.E))
     c = candidates(dataclasses.replace(family, edges=none, affinities=rules), family.allowed)
     begun = time.thread_time()
-    order = course(c).order
+    order = course(c, sized).order
     assert time.thread_time() - begun < 1.0
     needs = [{w for rule in rules if v in rule.stages for w in rule.stages} - {v} for v in range(V)]
+    size = [round(4 * math.log2(1 + part.stop - part.start)) if sized else 1 for part in c.of]
     for i in range(0, V, 50):
         done, left = set(order[:i]), set(order[i:])
         free = [v for v in left if all(p in done for p in c.reduction.parents[v])]
-        waiting = {v: sum(bool(needs[w] - done - {v}) for w in (*done, v)) for v in free}
-        assert order[i] == min(free, key=lambda v: (waiting[v], v))
+        waiting = {v: sum(bool(needs[w] - done - {v}) * size[w] for w in (*done, v)) for v in free}
+        assert order[i] == min(free, key=lambda v: (waiting[v], size[v], v))
 
 
 def test_hundreds_of_stages_that_share_weights_are_put_in_order_at_once() -> None:

@@ -83,7 +83,7 @@ def beam(
     wide
         A greater width and more cells, which count until partial plans are more for the first time.
     """
-    way = course(c)
+    way = course(c, sized=wide is not None)
     following = [*(c.of[v].stop - c.of[v].start for v in way.order[1:]), 1]
     core = None if c.rows.timed else kernels()
     steps = (

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
@@ -22,6 +23,10 @@ __all__ = ["Course", "FreeMemory", "Memory", "course", "rest_of_penalty"]
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
+
+
+_PER_DOUBLE = 4
+"""By how much a stage of twice as many options is larger."""
 
 
 @dataclass(frozen=True)
@@ -53,10 +58,11 @@ class Course:
         return tuple(np.array(stages, dtype=np.int64) for stages in self.ahead)
 
 
-def course(c: Candidates) -> Course:
-    """An order in which few stages are ahead at any time."""
+def course(c: Candidates, sized: bool = False) -> Course:
+    """An order in which few stages are ahead at any time; if ``sized``, few combinations of their options."""
+    sizes = tuple(round(_PER_DOUBLE * math.log2(1 + part.stop - part.start)) if sized else 1 for part in c.of)
     rules = tuple(() if rule.required else tuple(set(rule.stages)) for rule in c.problem.affinities)
-    return _course(c.reduction, c.ends, rules, _sharing(c))
+    return _course(c.reduction, c.ends, rules, _sharing(c), sizes)
 
 
 @lru_cache(maxsize=64)
@@ -65,6 +71,7 @@ def _course(
     ends: tuple[tuple[int, int], ...],
     rules: tuple[tuple[int, ...], ...],
     sharing: tuple[int, ...],
+    sizes: tuple[int, ...],
 ) -> Course:
     V = len(reduction.order)
     needs: list[set[int]] = [set() for _ in range(V)]  # stages that look at a stage, or are looked at
@@ -78,11 +85,11 @@ def _course(
         for w in set(parents):
             children[w].append(v)
     unplaced = [len(set(parents)) for parents in reduction.parents]
-    missing, frees = [len(own) for own in needs], [0] * V  # what a stage waits for; how many wait for it alone
+    missing, frees = [len(own) for own in needs], [0] * V  # what a stage waits for; sizes of those that it frees
     open_stages = {v for v in range(V) if not unplaced[v]}
     while open_stages:
-        # The stage after which the fewest placed ones still wait for another.
-        v = min(open_stages, key=lambda v: ((missing[v] > 0) - frees[v], v))
+        # The stage after which the placed ones that still wait for another have the fewest combinations of options.
+        v = min(open_stages, key=lambda v: ((missing[v] > 0) * sizes[v] - frees[v], sizes[v], v))
         place[v] = len(place)
         open_stages.remove(v)
         for w in children[v]:
@@ -93,7 +100,7 @@ def _course(
             missing[w] -= 1
         for w in (v, *needs[v]):
             if w in place and missing[w] == 1:
-                frees[next(u for u in needs[w] if u not in place)] += 1
+                frees[next(u for u in needs[w] if u not in place)] += sizes[w]
     closing: list[list[tuple[int, int]]] = [[] for _ in range(V)]
     for e in reduction.dropped:
         first, last = sorted(ends[e], key=place.__getitem__)
