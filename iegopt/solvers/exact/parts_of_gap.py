@@ -27,7 +27,7 @@ Bools = npt.NDArray[np.bool_]
 
 SOLVING_WIDTH = 20_000
 """Partial plans up to which a beam that is to solve a node is not cut."""
-_PARTS, _PART_WIDTH = 2, 3_000
+_PARTS, _PART_WIDTH = 2, 8_000
 """Parts before the whole, and partial plans up to which their beams are not cut."""
 _ALIKE = 0.8
 """Share of the options that the whole of a gap leaves from which on a part of it is not worth a look of its own."""
