@@ -59,6 +59,12 @@ class Evaluation(Protocol):
         The excess is the weight of a plan on every device, less 1; it fits where it keeps every memory.
         """
 
+    def remember(self, whole: bool) -> None:
+        """Keep the last evaluation, if ``whole``, else none, for ``recall``."""
+
+    def recall(self) -> bool:
+        """Make the one that was kept the last again; whether there is one."""
+
     def beliefs(self) -> Ints:
         """(n, B) least cost of any plan of the node that uses an option, by the last evaluation."""
 
@@ -85,6 +91,7 @@ class _ByNumpy:
         self._c, self._base, self._weight = c, base, weight
         self._nodes = np.arange(base.shape[1])
         self._passed: Passed | None = None
+        self._kept: Passed | None = None
 
     def up(self, dues: Dues) -> tuple[Ints, Ints, Floats, Bools]:
         c = self._c
@@ -109,6 +116,13 @@ class _ByNumpy:
         excess = np.asarray(load.reshape(shape) - 1.0, dtype=np.float64)
         excess[-1] = 0.0
         return excess, np.asarray((used.reshape(shape) <= c.capacity[:, None])[:-1].all(axis=0))
+
+    def remember(self, whole: bool) -> None:
+        self._kept = self._passed if whole else None
+
+    def recall(self) -> bool:
+        self._passed = self._kept or self._passed
+        return self._kept is not None
 
     def beliefs(self) -> Ints:
         return sweeps.beliefs(self.passed())
@@ -136,6 +150,12 @@ class _ByKernels:
             bound, chosen, excess, fits,
         )  # fmt: skip
         return bound, chosen, excess, fits
+
+    def remember(self, whole: bool) -> None:
+        """The buffers hold one evaluation."""
+
+    def recall(self) -> bool:
+        return False
 
     def beliefs(self) -> Ints:
         assert self._dues is not None

@@ -146,6 +146,8 @@ class Pricing:
             bound, chosen, excess, fits = self._evaluate()
             late = self._look(chosen, fits & (bound < UNREACHABLE // 2), offer)
             gain = ascent.record(bound, excess, late)
+            if gain.any():
+                self._evaluation.remember(bool(gain.all()))
             for kept, part in zip(split_at_best, self.split, strict=True):
                 kept[:, gain] = part[:, gain]
             reached.append(ascent.best)
@@ -163,7 +165,7 @@ class Pricing:
                 self._resplit(bound, room, step // _SPLIT_EVERY % 2 == 0)
                 self._shifted = None
         self.price, self.toll, self.split = ascent.best_price, ascent.best_toll, split_at_best
-        if not gain.all():  # else the last evaluation was that of the best prices
+        if not gain.all() and not self._evaluation.recall():  # else it was that of the best prices
             self._shifted = None
             self._evaluate()
         marginals = np.minimum(self._evaluation.beliefs() - self._rent(), UNREACHABLE)
