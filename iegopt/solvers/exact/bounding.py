@@ -33,7 +33,7 @@ Bools = npt.NDArray[np.bool_]
 
 PRICES_PROOF = "capacity prices"
 
-_PHASES, _FIRST_STEPS, _STEPS = 12, (1, 5), 12
+_PHASES, _FIRST_STEPS, _STEPS = 12, (1, 4), 12
 """Phases of the root at most, steps in its first ones, and steps in every other phase."""
 _DECAY = 0.85
 """By what the length of the root's steps shrinks from 1 with every phase."""
