@@ -55,8 +55,8 @@ class PlainSteps:
         self._group, self._first = np.zeros(1, dtype=np.int64), np.zeros(1, dtype=np.int64)
 
     def columns(self, place: int) -> int:
-        """Of memory that plans take from one place to the next, as far as they are known before it."""
-        return self._memory.free.shape[1]
+        """Devices whose free memory placing a stage works out for every plan."""
+        return int(self._memory.free.shape[1])
 
     def extend(self, place: int, upper: int, most: int, narrow: int) -> tuple[int, bool]:
         """Pair the partial plans with the options of the next stage; only the best ``narrow``, if over ``most`` fit.
