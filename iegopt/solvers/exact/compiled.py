@@ -121,6 +121,7 @@ def _registered() -> tuple[dict[str, tuple[Any, str]], str | None]:
             kernels,
             link_kernels,
             node_kernels,
+            place_kernel,
             price_kernels,
             table_kernel,
         )
@@ -131,7 +132,7 @@ def _registered() -> tuple[dict[str, tuple[Any, str]], str | None]:
         from iegopt.verify import sound
     except RuntimeError as error:  # numba looks for a folder for its cache as soon as a function is defined
         return {}, f"numba has nowhere to keep kernels, set NUMBA_CACHE_DIR to a folder ({error})"
-    of_prices = beam_kernels, branch_kernels, edge_kernels, exchange_kernel
+    of_prices = beam_kernels, place_kernel, branch_kernels, edge_kernels, exchange_kernel
     for also in (*of_prices, link_kernels, node_kernels, price_kernels, table_kernel):
         assert all(name in kernels.KERNELS for name in also.__all__)
     searches = in_search, chain_kernel, first_kernel, quick_kernel
