@@ -10,8 +10,14 @@ from iegopt.plans import NoPlan, Plan, made
 from iegopt.problem.compile import Compiled
 from iegopt.problem.decode import decode, in_seconds
 from iegopt.solvers.result import OPTIMALITY_GAP, Result, Status, relative_gap
+from iegopt.spec.kinds import KINDS
+from iegopt.spec.request import RequestSpec
+from iegopt.spec.stage import NodeType, StageKind
 
-__all__ = ["beside_first", "conflicts_of", "decoded", "no_plan", "no_time"]
+__all__ = ["barely_in_time", "beside_first", "conflicts_of", "decoded", "no_plan", "no_time"]
+
+_ROUNDED = 1e-6
+"""What rounding to ticks and the verifier's tolerance may move a sum of times by, in parts of it and in seconds."""
 
 
 def decoded(compiled: Compiled, result: Result, seconds: float) -> Plan:
@@ -36,6 +42,21 @@ def beside_first(first: Plan, result: Result) -> Plan:
     note = f"{result.note}; the first plan, by best fit over promising sites, is better"
     said = {"bound": bound, "gap": gap, "status": str(status), "proof": result.proof, "note": note}
     return made(Plan, {**vars(first), **said})
+
+
+def barely_in_time(plan: Plan, request: RequestSpec) -> bool:
+    """Whether a verified plan keeps a limit in time by so little that a solver, which counts in ticks, may call it
+    broken."""
+    computing = {kind for kind, usual in KINDS.items() if usual.node_type is NodeType.COMPUTE}
+    budget = request.dag_constraints.max_compute_time
+    ends = [stage.finish for stage in plan.stages if stage.kind == StageKind.PREFILL]
+    kept = [
+        (plan.makespan, plan.deadline),
+        (sum(stage.time for stage in plan.stages if stage.kind in computing), budget),
+        *((end, request.sla.ttft) for end in ends),
+        *((stage.time, stage.sla) for stage in plan.stages),
+    ]
+    return any(most is not None and used > most - _ROUNDED * max(1.0, most) for used, most in kept)
 
 
 def no_time(request: str, cluster: str, seconds: float) -> NoPlan:

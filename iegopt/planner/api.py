@@ -25,7 +25,7 @@ from iegopt.explain import explain
 from iegopt.explain.chosen import chosen, starts_of
 from iegopt.explain.questions import Questions
 from iegopt.graph.builder import build_graph
-from iegopt.planner.answer import beside_first, conflicts_of, decoded, no_plan, no_time
+from iegopt.planner.answer import barely_in_time, beside_first, conflicts_of, decoded, no_plan, no_time
 from iegopt.planner.first_check import FirstChecks
 from iegopt.planner.in_time import InTime
 from iegopt.plans import NoPlan, Plan
@@ -278,7 +278,7 @@ class Planner(Questions):
         if compiled is None or result is None or result.choice is None:
             if first is None:
                 self._in_time.learn(0.0, len(graph.stages))
-            elif result is not None and result.status is Status.INFEASIBLE:
+            elif result is not None and result.status is Status.INFEASIBLE and not barely_in_time(first, request):
                 raise InternalError(f"{result.solver} calls infeasible what has a plan of {first.objective} s")
             return first
         value = in_seconds(result.objective)

@@ -152,8 +152,9 @@ def _placed(
         own[v, k] -= size
         shared[v, k] = name, -(-size // int(sites.degree[k]))
     each = np.ceil(own / sites.degree).astype(np.int64)
-    alpha, move = weights.alpha + weights.beta * load, weights.lambda_ + weights.makespan
-    board = sites.board(load, alpha + weights.makespan * load + weights.gamma * sites.worth)
+    under_load, move = weights.beta + weights.makespan, weights.lambda_ + weights.makespan
+    loaded = under_load * load if under_load else 0.0  # a device in full use has an infinite one
+    board = sites.board(load, weights.alpha + loaded + weights.gamma * sites.worth)
     offered = offers(board, facts.seconds, each)
     order = graph.topological_order()
     edges, rules = neighbours(len(facts.slas), facts.ends, facts.sizes, move), _rules(sites, affinities, len(each))

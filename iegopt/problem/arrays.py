@@ -21,13 +21,15 @@ from iegopt.errors import InputError
 from iegopt.problem.topology import Topology
 from iegopt.problem.typed import Unpickled, check_shape, hold, hold_ints, nothing_in
 
-__all__ = ["NO_LIMIT", "TICKS_PER_SECOND", "Affinity", "Edges", "Options", "Problem"]
+__all__ = ["MOST_TICKS", "NO_LIMIT", "TICKS_PER_SECOND", "Affinity", "Edges", "Options", "Problem"]
 
 Ints = npt.NDArray[np.int64]
 
 TICKS_PER_SECOND = 10**9
 NO_LIMIT = int(np.iinfo(np.int64).max)
 """Stands for "no SLA", "no deadline" in int64 arrays."""
+MOST_TICKS = 2**60
+"""What one option or transfer may cost or take: 36 years."""
 _BLOCK = 1 << 14
 """Options looked at together."""
 

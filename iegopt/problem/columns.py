@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from iegopt.cost.weights import CostWeights
 from iegopt.errors import InputError
-from iegopt.problem.arrays import TICKS_PER_SECOND, Options
+from iegopt.problem.arrays import MOST_TICKS, TICKS_PER_SECOND, Options
 from iegopt.problem.sites import SiteTable
 from iegopt.problem.stage_options import SiteFigures, StageOptions
 
@@ -140,7 +140,7 @@ def _variants(stages: Sequence[StageOptions], kept: Sequence[Ints], count: list[
 def _ticks(seconds: Floats) -> Ints:
     """Seconds as ticks, in place."""
     seconds *= TICKS_PER_SECOND
-    if not max(seconds.max(initial=0.0), -seconds.min(initial=0.0)) <= 2.0**60:
+    if not max(seconds.max(initial=0.0), -seconds.min(initial=0.0)) <= MOST_TICKS:
         raise InputError("a cost is over 36 years of weighted time: check the units of the request and the cluster")
     np.rint(seconds, out=seconds)
     return seconds.astype(np.int64)

@@ -233,7 +233,7 @@ def _problem(
         variants=variants,
         topology=table.topology,
         options=options,
-        edges=edges.build(handed_on(graph) if peak else None),
+        edges=edges.build(table.topology.slowest, handed_on(graph) if peak else None),
         affinities=affinities_of(graph),
         capacity=cluster.state.free * scale,
         memory_scale=scale,

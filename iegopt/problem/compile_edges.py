@@ -10,7 +10,7 @@ import numpy.typing as npt
 from iegopt import library
 from iegopt.cost.transfer import buffer_bytes, compression_ratio, hidden_seconds
 from iegopt.errors import InputError
-from iegopt.problem.arrays import Edges
+from iegopt.problem.arrays import MOST_TICKS, TICKS_PER_SECOND, Edges
 from iegopt.problem.stage_options import StageOptions
 from iegopt.spec.graph import EdgeSpec, GraphSpec
 from iegopt.spec.policy import KvTransferConfig
@@ -87,8 +87,31 @@ class EdgeBuilder:
         self._rows.append((companion, stage, size, 0.0, "data"))
         self._hidden.append(None)
 
-    def build(self, hands_on: dict[str, str] | None = None) -> Edges:
-        """``hands_on``: per target the source whose KV cache it takes over."""
+    def build(self, slowest: tuple[float, float], hands_on: dict[str, str] | None = None) -> Edges:
+        """The edges.
+
+        Parameters
+        ----------
+        slowest
+            The largest latency and seconds per byte of any link.
+        hands_on
+            Per target the source whose KV cache it takes over.
+
+        Raises
+        ------
+        InputError
+            Naming an edge that may take, or cost, longer than ticks can count.
+        """
+        latency, rate = slowest
+        names = [*self._index]
+        for u, v, size, *_ in self._rows:
+            seconds = latency + size * rate
+            if not seconds * max(1.0, self._weight) * TICKS_PER_SECOND <= MOST_TICKS:
+                edge = f"edge {names[u] if u < len(names) else 'its KV location'} -> {names[v]}"
+                raise InputError(
+                    f"{edge}: {seconds:.3g} s over the cluster's slowest link cost over 36 years of weighted time: "
+                    "check the units of the request and the cluster"
+                )
 
         def column(i: int) -> list[float]:
             return [float(row[i]) for row in self._rows]

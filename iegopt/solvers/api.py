@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from iegopt.errors import InputError, InternalError, UnsupportedProblem
 from iegopt.problem.arrays import Problem
-from iegopt.problem.sound import check_indices
+from iegopt.problem.sound import check_arrays
 from iegopt.solvers.auto import AutoSolver
 from iegopt.solvers.brute import Brute
 from iegopt.solvers.clock import lag, punctual, slowness
@@ -49,6 +49,8 @@ SOLVERS: dict[str, Solver] = {
 }
 """Every solver by name. Back ends are imported inside ``solve`` of the solver that needs them."""
 
+_UNHURRIED = 0.02
+"""Seconds of time limit from which what every option costs and takes is looked at before."""
 _MARGIN_SHARE, _MARGIN = 0.05, 1e-3
 """Share of a time limit, and seconds at most, that a solver may be late by: the way from one look at the clock to the
 next."""
@@ -72,7 +74,7 @@ def solve(
     Raises
     ------
     InputError
-        No solver of that name, no problem or one whose indices point to nothing, a hint that does not fit the problem,
+        No solver of that name, no problem or one whose arrays say nothing, a hint that does not fit the problem,
         or an ``on_improvement`` that cannot be called.
     UnsupportedProblem
         The solver cannot state the problem.
@@ -92,13 +94,13 @@ def solve(
         raise InputError(
             f"on_improvement: {a_kind(type(on_improvement))}, expected a function of an improvement, or None"
         )
-    check_indices(problem)
+    params = params if params is not None else Params()
+    check_arrays(problem, values=params.time_limit is None or params.time_limit >= _UNHURRIED)
     hint = _as_choice(hint)
     chosen = SOLVERS[solver]
     reason = chosen.supports(problem)
     if reason is not None:
         raise UnsupportedProblem(f"{solver} cannot solve this problem: {reason}")
-    params = params if params is not None else Params()
     with punctual(params.time_limit):
         hint_value = None if hint is None else _value_of_hint(problem, hint)
         if on_improvement is not None:

@@ -33,7 +33,7 @@ Ints = npt.NDArray[np.int64]
 _Class = tuple[DeviceClass, int, Gang | None]
 """Device class, number of devices, and what they are to each other."""
 _MOST_SHAPES = 64
-"""Shapes whose rates are looked up anew for other sites ahead of a plan."""
+"""Shapes whose rates are kept, and looked up anew for other sites ahead of a plan."""
 _NOWHERE = (np.nan, np.nan, np.nan)
 _BYTES = 1e-3
 """Bytes that a sum of shares may be off."""
@@ -101,7 +101,7 @@ class ArrayCheck:
         self._device = np.array([index[name] for name in names], dtype=np.int64)
         self._local = np.array([names[name] for each in members for name in each], dtype=np.int64)
         if before is not None:
-            for shape in [*before._rates][:_MOST_SHAPES]:
+            for shape in [*before._rates]:
                 self._rates_of(shape)
             at = {each: n for n, each in enumerate(before._members)}
             kept = [(n, at[each]) for n, each in enumerate(members) if each in at]
@@ -176,6 +176,8 @@ class ArrayCheck:
         where none may run."""
         known = self._rates.get(shape)
         if known is None:
+            if len(self._rates) >= _MOST_SHAPES:
+                self._rates = {}
             known = self._rates[shape] = np.array([self._offer(shape, each) for each in self._classes])
         return known
 
@@ -214,9 +216,9 @@ def _within_limits(
         first = next(v for v in graph.topological_order() if v in prefills)
         if finish[first] > request.sla.ttft + slack:
             return False
-    end = limits.termination_policy.timeout if request.sla.e2e is None else min(
-        request.sla.e2e, limits.termination_policy.timeout
-    )  # fmt: skip
+    end = limits.termination_policy.timeout
+    if request.sla.e2e is not None:
+        end = min(end, request.sla.e2e)
     return makespan <= end + slack and compute <= limits.max_compute_time + slack
 
 

@@ -126,6 +126,7 @@ class _Check:
     def _finish_times(self, transfers: dict[tuple[str, str], float]) -> float:
         """Longest path; checks TTFT, the end-to-end limit and the compute budget on the way."""
         finish = {f"kv:{name}": 0.0 for name in self.placed if f"kv:{name}" in self.at}
+        starts = finish.copy()
         order = [self.graph.stages[v] for v in self.graph.topological_order()]
         into: dict[str, list[tuple[str, float]]] = {}
         for (u, v), t in transfers.items():
@@ -139,15 +140,14 @@ class _Check:
                     start = arrival
             if no_overlap:
                 start = self.at[name].start
-            finish[name] = start + self.placed[name].time
+            starts[name], finish[name] = start, start + self.placed[name].time
         slack = ROUNDING * (len(order) + len(transfers))
         if no_overlap:
             self.violations += check_starts(self.plan, {n: p.time for n, p in self.placed.items()}, transfers)
         self.finish = finish
         terms = len(order) + len(transfers)
         for name, end in finish.items():
-            placed, at = self.placed.get(name), self.at[name]
-            begin = 0.0 if placed is None else end - placed.time
+            at, begin = self.at[name], starts[name]
             if begin != at.start and not close(begin, at.start, terms):
                 self._bad("claim", f"start of {name}", at.start, begin)
             if end != at.finish and not close(end, at.finish, terms):
@@ -156,7 +156,9 @@ class _Check:
         first = next((spec.id for spec in order if spec.type is prefill), None)
         if ttft is not None and first is not None and finish[first] > ttft + slack:
             self._bad("finish_by", first, finish[first], ttft)
-        end = min(self.request.sla.e2e or math.inf, limits.termination_policy.timeout)
+        end = limits.termination_policy.timeout
+        if self.request.sla.e2e is not None:
+            end = min(end, self.request.sla.e2e)
         makespan = max(finish.values())
         if makespan > end + slack:
             self._bad("deadline", "end to end", makespan, end)
