@@ -95,13 +95,13 @@ def solve(
             f"on_improvement: {a_kind(type(on_improvement))}, expected a function of an improvement, or None"
         )
     params = params if params is not None else Params()
-    check_arrays(problem, values=params.time_limit is None or params.time_limit >= _UNHURRIED)
     hint = _as_choice(hint)
     chosen = SOLVERS[solver]
-    reason = chosen.supports(problem)
-    if reason is not None:
-        raise UnsupportedProblem(f"{solver} cannot solve this problem: {reason}")
     with punctual(params.time_limit):
+        check_arrays(problem, values=params.time_limit is None or params.time_limit >= _UNHURRIED)
+        reason = chosen.supports(problem)
+        if reason is not None:
+            raise UnsupportedProblem(f"{solver} cannot solve this problem: {reason}")
         hint_value = None if hint is None else _value_of_hint(problem, hint)
         if on_improvement is not None:
             watched = _watched(problem, solver, hint if hint_value is not None else None, on_improvement)
