@@ -115,24 +115,9 @@ def _compiled(
     place, figures, raw = np.empty(V, dtype=np.int64), np.empty((7, V)), np.empty(len(sizes))
     prices = np.array([weights.alpha, weights.beta, weights.gamma, weights.lambda_])
     done = core.first_plan(
-        amounts,
-        number,
-        rates,
-        slas,
-        order,
-        source,
-        target,
-        sizes,
-        sites.layout,
-        sites.worth,
-        sites.links,
-        state.load,
-        state.free,
-        prices,
-        place,
-        figures,
-        raw,
-    )
+        amounts, number, rates, slas, order, source, target, sizes, sites.layout, sites.worth, sites.links, state.load,
+        state.free, prices, place, figures, raw,
+    )  # fmt: skip
     if not done:
         return None
     t0, time, start, term, held, share, money = figures

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from iegopt.errors import InputError, InternalError, UnsupportedProblem
 from iegopt.problem.arrays import Problem
-from iegopt.problem.sound import check_arrays
+from iegopt.problem.checks import check_arrays
 from iegopt.solvers.auto import AutoSolver
 from iegopt.solvers.brute import Brute
 from iegopt.solvers.clock import lag, punctual, slowness

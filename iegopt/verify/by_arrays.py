@@ -24,6 +24,7 @@ from iegopt.spec.stage import ParallelStrategy
 from iegopt.verify.links import Gang, Links
 from iegopt.verify.plain import WidestPrecision, plain_rates
 from iegopt.verify.plan_stage import RELATIVE, ROUNDING
+from iegopt.verify.plan_time import last_end
 
 __all__ = ["ArrayCheck", "Claimed", "can_tell"]
 
@@ -216,10 +217,7 @@ def _within_limits(
         first = next(v for v in graph.topological_order() if v in prefills)
         if finish[first] > request.sla.ttft + slack:
             return False
-    end = limits.termination_policy.timeout
-    if request.sla.e2e is not None:
-        end = min(end, request.sla.e2e)
-    return makespan <= end + slack and compute <= limits.max_compute_time + slack
+    return makespan <= last_end(request) + slack and compute <= limits.max_compute_time + slack
 
 
 def _close(a: Floats, b: Floats, terms: int) -> npt.NDArray[np.bool_]:

@@ -25,7 +25,7 @@ from iegopt.spec.stage import NodeType, Precision, StageKind
 from iegopt.verify.links import Links
 from iegopt.verify.plain import WidestPrecision
 from iegopt.verify.plan_stage import ROUNDING, Placed, StageCheck, State, close
-from iegopt.verify.plan_time import Held, check_held, check_starts
+from iegopt.verify.plan_time import Held, check_held, check_starts, last_end
 from iegopt.verify.report import Report, Violation
 
 __all__ = ["State", "check_plan"]
@@ -156,9 +156,7 @@ class _Check:
         first = next((spec.id for spec in order if spec.type is prefill), None)
         if ttft is not None and first is not None and finish[first] > ttft + slack:
             self._bad("finish_by", first, finish[first], ttft)
-        end = limits.termination_policy.timeout
-        if self.request.sla.e2e is not None:
-            end = min(end, self.request.sla.e2e)
+        end = last_end(self.request)
         makespan = max(finish.values())
         if makespan > end + slack:
             self._bad("deadline", "end to end", makespan, end)

@@ -6,9 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from iegopt.plans import Plan
+from iegopt.spec.request import RequestSpec
 from iegopt.verify.report import Violation
 
-__all__ = ["Held", "check_held", "check_starts"]
+__all__ = ["Held", "check_held", "check_starts", "last_end"]
 
 _ROUNDING = 2e-9
 """Seconds that rounding to ticks may move a time and a transfer together."""
@@ -32,6 +33,12 @@ class Held:
     weights: int
     consumers: set[str]
     heirs: set[str]
+
+
+def last_end(request: RequestSpec) -> float:
+    """Seconds by which the last stage has to end: the end-to-end limit, or the timeout where it comes first."""
+    timeout, e2e = request.dag_constraints.termination_policy.timeout, request.sla.e2e
+    return timeout if e2e is None else min(e2e, timeout)
 
 
 def check_starts(plan: Plan, times: Mapping[str, float], transfers: Mapping[tuple[str, str], float]) -> list[Violation]:

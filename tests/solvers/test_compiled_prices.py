@@ -151,7 +151,7 @@ def test_constants_of_kernels_are_those_of_the_package(loaded: SimpleNamespace) 
     for name in ("_PATIENCE", "_SHRINK", "_DEFLECTION", "_FALL", "_CUT", "_GAIN", "_FARTHEST"):
         assert getattr(price_kernels, name) == getattr(ascent, name)
     assert (price_kernels._MOST_PARTS, price_kernels._NEAR) == (weights.MOST_PARTS, weights._NEAR)
-    assert node_kernels._UNREACHABLE == price_kernels._UNREACHABLE == UNREACHABLE
+    assert node_kernels.UNREACHABLE == price_kernels._UNREACHABLE == UNREACHABLE
 
 
 @pytest.mark.parametrize("first", range(0, 90, 30))

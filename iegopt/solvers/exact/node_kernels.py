@@ -11,18 +11,21 @@ import numpy as np
 import numpy.typing as npt
 
 from iegopt.solvers.compiling import part
-from iegopt.solvers.exact.kernels import kernel
+from iegopt.solvers.exact.kernels import UNREACHABLE, kernel
+from iegopt.solvers.exact.node_messages import (
+    Order,
+    add_links,
+    costs_of_pairs,
+    from_parent,
+    onto_pair,
+    towards_parent,
+)
 
 __all__ = ["evaluate_nodes", "node_beliefs"]
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
-
-_UNREACHABLE = 1 << 61
-
-Order = tuple[Ints, Ints, Ints, Ints, Ints, Ints, Ints, Ints, Ints, Ints]
-"""``Slots`` of ``table_passes.py``, in the order of its attributes."""
 
 _TABLES = "UniTuple(int64[::1], 10), UniTuple(int64[::1], 2), float64[:, ::1]"
 _BUFFERS = "UniTuple(int64[:, ::1], 3)"
@@ -70,7 +73,7 @@ def evaluate_nodes(
                 total += np.int64(of_stage[stage[o], b] * time[o])
             for k in range(len(devices)):
                 total += np.int64(price[devices[k, o], b] * weight[k, o, b])
-            theta[o] = min(total, _UNREACHABLE)
+            theta[o] = min(total, UNREACHABLE)
         _up(order, tables, rate, b, theta, sent[b], whole[b])
         bound[b] = _choose(order, tables, rate, b, theta, whole[b], chosen)
         rent = 0.0
@@ -109,7 +112,7 @@ def node_beliefs(
             if parent[2 * v] < 0:
                 root[v] = v
                 least[v] = belief[ptr[v] : ptr[v + 1]].min()
-                total += min(least[v], _UNREACHABLE // roots)
+                total += min(least[v], UNREACHABLE // roots)
                 continue
             root[v] = root[parent[2 * v]]
             if parent[2 * v + 1] < 0:
@@ -119,7 +122,7 @@ def node_beliefs(
         for v in stages:
             others = total - least[root[v]]
             for o in range(ptr[v], ptr[v + 1]):
-                out[o, b] = min(belief[o] + others, _UNREACHABLE)
+                out[o, b] = min(belief[o] + others, UNREACHABLE)
 
 
 @part
@@ -133,141 +136,26 @@ def _up(order: Order, tables: tuple[Ints, Ints], rate: Floats, b: int, theta: In
             continue
         for slot in range(2 * v, 2 * v + 1 + (q >= 0)):
             if at_whole[slot] >= 0:
-                _add_links(order, tables, rate, b, slot, taken[slot], whole)
+                add_links(order, tables, rate, b, slot, taken[slot], whole)
         own = theta[ptr[v] : ptr[v + 1]]
         near = ptr[p + 1] - ptr[p]
         if q < 0:
             message = sent[at_sent[v] : at_sent[v] + near]
-            _towards_parent(order, tables, rate, b, 2 * v, own, whole, message)
+            towards_parent(order, tables, rate, b, 2 * v, own, whole, message)
             for a in range(near):
-                theta[ptr[p] + a] = min(theta[ptr[p] + a] + message[a], _UNREACHABLE)
+                theta[ptr[p] + a] = min(theta[ptr[p] + a] + message[a], UNREACHABLE)
             continue
         cells = near * (ptr[q + 1] - ptr[q])
         message = sent[at_sent[v] : at_sent[v] + cells]
-        of_near, of_far = _pair(order, tables[0], 2 * v, whole), _pair(order, tables[0], 2 * v + 1, whole)
-        _onto_pair(own, of_near, of_far, near, ptr[q + 1] - ptr[q], message)
+        of_near, of_far = (
+            costs_of_pairs(order, tables[0], 2 * v, whole),
+            costs_of_pairs(order, tables[0], 2 * v + 1, whole),
+        )
+        onto_pair(own, of_near, of_far, near, ptr[q + 1] - ptr[q], message)
         known = whole[at_whole[into[v]] : at_whole[into[v]] + cells]
         for j in range(cells):
-            known[j] = min(known[j] + message[j], _UNREACHABLE) if taken[into[v]] else message[j]
+            known[j] = min(known[j] + message[j], UNREACHABLE) if taken[into[v]] else message[j]
         taken[into[v]] = True
-
-
-@part
-def _add_links(
-    order: Order, tables: tuple[Ints, Ints], rate: Floats, b: int, slot: int, taken: bool, whole: Ints
-) -> None:
-    """Complete a table, which has what was taken onto the pair, by what its links cost."""
-    ptr, parent, first, coupling, at, start = order[0], order[2], order[3], order[4], order[5], order[7][slot]
-    v, p = slot // 2, parent[slot]
-    table = whole[start : start + (ptr[v + 1] - ptr[v]) * (ptr[p + 1] - ptr[p])]
-    for c in range(first[slot], first[slot + 1]):
-        own = tables[0][at[c] : at[c] + len(table)]
-        paid = rate[coupling[c], b] if len(rate) > 0 else 0.0
-        time = tables[1][at[c] : at[c] + len(table)] if paid > 0 else own
-        for j in range(len(table)):
-            cost = own[j] + np.int64(time[j] * paid) if paid > 0 else own[j]
-            table[j] = min(table[j] + cost, _UNREACHABLE) if taken else cost
-        taken = True
-
-
-@part
-def _pair(order: Order, table: Ints, slot: int, whole: Ints) -> Ints:
-    """The table of a pair without a price on time that is not turned, or the completed one."""
-    ptr, parent, first, at, at_whole = order[0], order[2], order[3], order[5], order[7]
-    v, p = slot // 2, parent[slot]
-    cells = (ptr[v + 1] - ptr[v]) * (ptr[p + 1] - ptr[p])
-    if at_whole[slot] >= 0:
-        return whole[at_whole[slot] : at_whole[slot] + cells]
-    start = at[first[slot]]
-    return table[start : start + cells]
-
-
-@part
-def _onto_pair(own: Ints, of_near: Ints, of_far: Ints, near: int, far: int, message: Ints) -> None:
-    """Fill a message (far, near) to two parents: the least over the options of the stage."""
-    message[:] = _UNREACHABLE
-    for o in range(len(own)):
-        if own[o] >= _UNREACHABLE:
-            continue
-        for j in range(far):
-            start = own[o] + of_far[o * far + j]
-            if start < _UNREACHABLE:
-                for a in range(near):  # without slices, which take longer than a short row
-                    message[j * near + a] = min(message[j * near + a], start + of_near[o * near + a])
-
-
-@part
-def _towards_parent(
-    order: Order, tables: tuple[Ints, Ints], rate: Floats, b: int, slot: int, own: Ints, whole: Ints, message: Ints
-) -> None:
-    """Fill a message to the one parent from the options of a stage."""
-    first, coupling, at, turned, at_whole = order[3], order[4], order[5], order[6], order[7]
-    cells = len(own) * len(message)
-    if at_whole[slot] >= 0:
-        table = whole[at_whole[slot] : at_whole[slot] + cells]
-        _down_columns(table, table, 0.0, own, message)
-        return
-    c = first[slot]
-    paid = rate[coupling[c], b] if len(rate) > 0 else 0.0
-    table = tables[0][at[c] : at[c] + cells]
-    time = tables[1][at[c] : at[c] + cells] if paid > 0 else table
-    if turned[slot] > 0:
-        _along_rows(table, time, paid, own, message)
-    else:
-        _down_columns(table, time, paid, own, message)
-
-
-@part
-def _from_parent(
-    order: Order, tables: tuple[Ints, Ints], rate: Floats, b: int, slot: int, rest: Ints, message: Ints
-) -> None:
-    """Fill a message to the options of a stage from its one parent, over one link."""
-    first, coupling, at, turned = order[3], order[4], order[5], order[6]
-    cells = len(rest) * len(message)
-    c = first[slot]
-    paid = rate[coupling[c], b] if len(rate) > 0 else 0.0
-    table = tables[0][at[c] : at[c] + cells]
-    time = tables[1][at[c] : at[c] + cells] if paid > 0 else table
-    if turned[slot] > 0:
-        _down_columns(table, time, paid, rest, message)
-    else:
-        _along_rows(table, time, paid, rest, message)
-
-
-@part
-def _down_columns(table: Ints, time: Ints, paid: float, given: Ints, message: Ints) -> None:
-    """The least of every column of a table (given, message) with ``given``, at most ``UNREACHABLE``."""
-    m = len(message)
-    message[:] = _UNREACHABLE
-    for i in range(len(given)):
-        start = given[i]
-        if start >= _UNREACHABLE:
-            continue
-        row = table[i * m : (i + 1) * m]
-        if paid > 0:
-            moved = time[i * m : (i + 1) * m]
-            for j in range(m):
-                message[j] = min(message[j], start + (row[j] + np.int64(moved[j] * paid)))
-        else:
-            for j in range(m):
-                message[j] = min(message[j], start + row[j])
-
-
-@part
-def _along_rows(table: Ints, time: Ints, paid: float, given: Ints, message: Ints) -> None:
-    """The least of every row of a table (message, given) with ``given``, at most ``UNREACHABLE``."""
-    m = len(given)
-    for j in range(len(message)):
-        row = table[j * m : (j + 1) * m]
-        least = _UNREACHABLE
-        if paid > 0:
-            moved = time[j * m : (j + 1) * m]
-            for i in range(m):
-                least = min(least, given[i] + (row[i] + np.int64(moved[i] * paid)))
-        else:
-            for i in range(m):
-                least = min(least, given[i] + row[i])
-        message[j] = least
 
 
 @part
@@ -327,19 +215,19 @@ def _complete_by_one(
     own, near = belief[ptr[v] : ptr[v + 1]], ptr[p + 1] - ptr[p]
     rest = np.empty(near, np.int64)
     for a in range(near):
-        rest[a] = min(belief[ptr[p] + a] - sent[at_sent[v] + a], _UNREACHABLE)
+        rest[a] = min(belief[ptr[p] + a] - sent[at_sent[v] + a], UNREACHABLE)
     start = at_whole[2 * v]
     if start < 0:
         message = np.empty(len(own), np.int64)
-        _from_parent(order, tables, rate, b, 2 * v, rest, message)
+        from_parent(order, tables, rate, b, 2 * v, rest, message)
         for o in range(len(own)):
-            own[o] = min(own[o] + message[o], _UNREACHABLE)
+            own[o] = min(own[o] + message[o], UNREACHABLE)
         return
     for o in range(len(own)):
-        least = _UNREACHABLE
+        least = UNREACHABLE
         for a in range(near):
             j = start + o * near + a
-            joint[j] = min(min(whole[j] + rest[a], _UNREACHABLE) + own[o], _UNREACHABLE)
+            joint[j] = min(min(whole[j] + rest[a], UNREACHABLE) + own[o], UNREACHABLE)
             least = min(least, joint[j])
         own[o] = least
 
@@ -352,38 +240,38 @@ def _complete_by_two(
     ptr, parent, at_whole, into, at_sent = order[0], order[2], order[7], order[8], order[9]
     p, q = parent[2 * v], parent[2 * v + 1]
     own, near, far = belief[ptr[v] : ptr[v + 1]], ptr[p + 1] - ptr[p], ptr[q + 1] - ptr[q]
-    of_near, of_far = _pair(order, tables[0], 2 * v, whole), _pair(order, tables[0], 2 * v + 1, whole)
+    of_near, of_far = costs_of_pairs(order, tables[0], 2 * v, whole), costs_of_pairs(order, tables[0], 2 * v + 1, whole)
     known, message = at_whole[into[v]], at_sent[v]
     rest = np.empty(far * near, np.int64)
     for j in range(far * near):
-        rest[j] = min(joint[known + j] - sent[message + j], _UNREACHABLE)
+        rest[j] = min(joint[known + j] - sent[message + j], UNREACHABLE)
     by = np.empty(near, np.int64)
     at_near, at_far = at_whole[2 * v], at_whole[2 * v + 1]
     for o in range(len(own)):
-        if own[o] >= _UNREACHABLE:
+        if own[o] >= UNREACHABLE:
             if at_near >= 0:
-                joint[at_near + o * near : at_near + (o + 1) * near] = _UNREACHABLE
+                joint[at_near + o * near : at_near + (o + 1) * near] = UNREACHABLE
             if at_far >= 0:
-                joint[at_far + o * far : at_far + (o + 1) * far] = _UNREACHABLE
-            own[o] = _UNREACHABLE
+                joint[at_far + o * far : at_far + (o + 1) * far] = UNREACHABLE
+            own[o] = UNREACHABLE
             continue
-        by[:] = _UNREACHABLE
+        by[:] = UNREACHABLE
         for j in range(far):
             start = of_far[o * far + j]
-            if start < _UNREACHABLE:
+            if start < UNREACHABLE:
                 row = rest[j * near : (j + 1) * near]
                 for a in range(near):
                     by[a] = min(by[a], row[a] + start)
         if at_far >= 0:
             pairs = joint[at_far + o * far : at_far + (o + 1) * far]
             for j in range(far):
-                least = _UNREACHABLE
+                least = UNREACHABLE
                 for a in range(near):
                     least = min(least, rest[j * near + a] + of_near[o * near + a])
-                pairs[j] = min(min(of_far[o * far + j] + least, _UNREACHABLE) + own[o], _UNREACHABLE)
-        lowest = _UNREACHABLE
+                pairs[j] = min(min(of_far[o * far + j] + least, UNREACHABLE) + own[o], UNREACHABLE)
+        lowest = UNREACHABLE
         for a in range(near):
-            value = min(min(of_near[o * near + a] + by[a], _UNREACHABLE) + own[o], _UNREACHABLE)
+            value = min(min(of_near[o * near + a] + by[a], UNREACHABLE) + own[o], UNREACHABLE)
             lowest = min(lowest, value)
             if at_near >= 0:
                 joint[at_near + o * near + a] = value
